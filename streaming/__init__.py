@@ -4,6 +4,7 @@
 `OffsetQueries` the questions that can be asked of them. docs/architecture.md shows the packages.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from streaming.common.lazily import lazily
@@ -22,3 +23,5 @@ __getattr__ = lazily(
         "decode_record": "streaming.spark.udfs",
     }
 )
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # a user chooses where logs go

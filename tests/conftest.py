@@ -12,6 +12,7 @@ import pytest
 import xdist
 from java_records import JavaRecords, start_java_records
 from kafka_versions import DEFAULT, VERSIONS, KafkaVersion, chosen_version, header, missing_features
+from logged import logged
 from pyspark.sql import SparkSession
 
 from streaming.cli.main import main
@@ -44,6 +45,23 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 for variable in os.environ.keys() - without_settings(os.environ).keys():
     del os.environ[variable]
+
+# --- what the package logs -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What is logged during a test, `info` and above."""
+    with logged() as messages:
+        yield messages
+
+
+@pytest.fixture
+def silent(said: list[str]) -> Iterator[None]:
+    """Nothing may be logged."""
+    yield
+    assert said == []
+
 
 BrokerFactory = Callable[..., LocalBroker]
 

@@ -1,4 +1,4 @@
 """Reads whole columns of offset commits at once, with numpy.
 
-`decode` is the entry point; records of other types, and those that do not fit, go to `decoders.rows`.
+`decode` is the entry point. It hands records of other types, and faulty ones, to `decoders.rows`.
 """

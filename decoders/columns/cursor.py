@@ -26,7 +26,7 @@ _WIDEST_READ: Final = 16  # bytes of the widest field of fixed size, an id
 class BinaryColumn:
     """n byte strings: row i is `data[starts[i]:stops[i]]`, or null.
 
-    Starts never decrease. `data` is the Arrow buffer itself, unless that is too short to read an id from.
+    Starts never decrease. `data` is the Arrow buffer itself, or a padded copy if that is shorter than an id.
     """
 
     array: Array
@@ -37,7 +37,7 @@ class BinaryColumn:
 
     @classmethod
     def from_arrow(cls, array: Array) -> Self:
-        """A column of any binary type, sliced or not, with nulls or without; nothing is copied."""
+        """Any binary type, sliced or not, with or without nulls; only a tiny data buffer is copied."""
         if not pa.types.is_binary(array.type) and not pa.types.is_large_binary(array.type):
             array = array.cast(pa.large_binary())
         offsets = _offsets(array)
@@ -53,17 +53,16 @@ class BinaryColumn:
         return len(self.starts)
 
     def rows(self, rows: Ints) -> list[bytes | None]:
-        """Some rows as Python has them."""
         taken: list[bytes | None] = self.array.take(pa.array(rows)).to_pylist()
         return taken
 
     def cursor(self, rows: Ints, skip: int = 0) -> "Cursor":
-        """A cursor over some rows, `skip` bytes after their start (which they must have)."""
+        """A cursor over the given rows, `skip` bytes after their start (every row must have that many)."""
         return Cursor(self.data, self.starts[rows], self.starts[rows] + skip, self.stops[rows])
 
 
 def _offsets(array: Array) -> Ints:
-    """The n + 1 offsets of a binary array into its data buffer."""
+    """Return the n + 1 offsets of a binary array into its data buffer."""
     if not len(array):
         return np.zeros(1, np.int64)
     dtype = np.dtype(np.int64 if pa.types.is_large_binary(array.type) else np.int32)
@@ -72,14 +71,14 @@ def _offsets(array: Array) -> Ints:
 
 
 def _readable(buffer: pa.Buffer | None) -> NDArray[np.uint8]:
-    """A buffer long enough to read any field of fixed size at byte 0, even if the column holds no bytes."""
+    """Pad a short buffer, so that any field of fixed size can be read at byte 0."""
     data = np.frombuffer(memoryview(buffer or b""), np.uint8)
     return data if len(data) >= _WIDEST_READ else np.pad(data, (0, _WIDEST_READ - len(data)))
 
 
 @dataclass
 class Faults:
-    """The faults of some of n rows: for each such row its number, and the parts of its `Fault`."""
+    """The faults of some of n rows: the row number of each, and the parts of its `Fault`."""
 
     rows: list[int] = dataclass_field(default_factory=list)
     messages: list[str] = dataclass_field(default_factory=list)
@@ -87,41 +86,41 @@ class Faults:
     at_bytes: list[int] = dataclass_field(default_factory=list)
 
     def add(self, row: int | np.intp, fault: Fault) -> None:
-        """The fault of one row."""
         self.extend([int(row)], [fault.message], [fault.field], [fault.at_byte])
 
     def extend(self, rows: list[int], messages: list[str], fields: list[str], at_bytes: list[int]) -> None:
-        """The faults of some rows."""
         self.rows += rows
         self.messages += messages
         self.fields += fields
         self.at_bytes += at_bytes
 
     def within(self, rows: Ints) -> "Faults":
-        """The same, where row i is number `rows[i]` of a larger whole."""
+        """The same faults with the row numbers of a larger whole, in which row i is `rows[i]`."""
         return replace(self, rows=rows[self.rows].tolist()) if self.rows else self
 
 
 @dataclass
 class Cursor:
-    """Where n rows are being read: each at its own byte, each with its own end.
+    """The position of n rows that are being read: each at its own byte, each with its own end.
 
-    A read takes the same thing from every row. A row that does not have it becomes invalid: it stays where it
-    is and yields values without meaning, so a reader needs no branch for it. Its fault is in `faults`.
+    A read takes the same field from every row. A row that is too short or malformed becomes invalid: its
+    position stays and its values mean nothing, so a reader needs no branch for it. `faults` holds its fault.
     """
 
     data: NDArray[np.uint8]
     origins: Ints  # n: the first byte of each row, from which errors count
     at: Ints  # n: the next byte of each row
     stops: Ints  # n
-    field: str = ""  # what is being read, for errors
+    field: str = ""  # name of the field being read, for errors
     faults: Faults = dataclass_field(default_factory=Faults)  # of the rows that are invalid
 
     def __post_init__(self) -> None:
         self.is_valid: Bools = np.ones(len(self.at), np.bool_)
 
     def step(self, sizes: Ints | int) -> Ints:
-        """Take `sizes` (0 or more) bytes of each row and return where they start; 0 for a row with fewer."""
+        """Advance each row by `sizes` (0 or more) bytes; return where they start, 0 for a row that is too
+        short.
+        """
         starts = self.at
         stops = starts + sizes
         fits = stops <= self.stops
@@ -133,8 +132,8 @@ class Cursor:
         return np.where(fits, starts, 0)
 
     def refuse(self, is_wrong: Bools, why: Why, *facts: NDArray[Any], at: Ints | None = None) -> None:
-        """Make rows invalid. `why` makes the message about a row from its facts (n each), the field and the
-        byte, which is where the row is, or where `at` says.
+        """Make rows invalid. `why` builds the message of a row from its facts (n each), the field and the
+        byte, which is the position of the row unless `at` gives another.
         """
         if not is_wrong.any():
             return
@@ -145,17 +144,17 @@ class Cursor:
         self.faults.extend(rows.tolist(), list(messages), [self.field] * len(rows), at_bytes)
 
     def fixed(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A value of fixed size of each row, its bytes as they stand."""
+        """Read a value of fixed size from each row, in the byte order of the data."""
         starts = self.step(dtype.itemsize)
         value_at_every_byte = np.ndarray(len(self.data) - dtype.itemsize + 1, dtype, self.data, strides=(1,))
         return value_at_every_byte[starts]
 
     def integers(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A big-endian integer of each row, in the machine's byte order."""
+        """Read a big-endian integer from each row, in native byte order."""
         return self.fixed(dtype.newbyteorder(">")).astype(dtype)
 
     def varints(self) -> Ints:
-        """An unsigned varint of each row, in the range of Java's `int` as `wire.Varint` reads it."""
+        """Read an unsigned varint from each row, in the range of Java's `int`, as `wire.Varint` does."""
         values = np.zeros(len(self.at), np.int64)
         first_bytes = self.at
         goes_on = self.is_valid
@@ -172,11 +171,11 @@ class Cursor:
         return as_int32(values)
 
     def part(self, rows: Ints) -> "Cursor":
-        """A cursor over some of these rows, all of them valid; `put_back` brings it home."""
+        """A cursor over some of these rows, all of them valid; `put_back` returns its results."""
         return Cursor(self.data, self.origins[rows], self.at[rows], self.stops[rows], self.field)
 
     def put_back(self, rows: Ints, part: "Cursor") -> None:
-        """Go on where `part`, the cursor over `rows`, has stopped."""
+        """Take over position, validity and faults of `part`, the cursor over `rows`."""
         self.at[rows] = part.at
         self.is_valid[rows] = part.is_valid
         faults = part.faults.within(rows)
@@ -184,15 +183,15 @@ class Cursor:
 
 
 def as_int32(values: Ints) -> Ints:
-    """The low 32 bits of each value as Java's `int` holds them."""
+    """The low 32 bits of each value as a Java `int`."""
     return values.astype(np.int32).astype(np.int64)
 
 
 def to_buffer(values: NDArray[Any]) -> pa.Buffer:
-    """The memory of an array as Arrow takes it."""
+    """The memory of an array as an Arrow buffer; copied only if the array is not contiguous."""
     return pa.py_buffer(np.ascontiguousarray(values).data)
 
 
 def to_bitmap(is_valid: Bools) -> pa.Buffer | None:
-    """A validity bitmap as Arrow keeps it; None where everything is valid."""
+    """An Arrow validity bitmap; None if everything is valid."""
     return None if is_valid.all() else to_buffer(np.packbits(is_valid, bitorder="little"))

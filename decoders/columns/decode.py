@@ -1,7 +1,7 @@
-"""Whole Arrow columns of keys and values to one table: every record decoded, or with the reason why not.
+"""Decodes whole Arrow columns of keys and values to one table; a record that fails has the reason instead.
 
 Offset commits are read as columns (`messages`), all rows at once. Other records become documents, one at a
-time (`rows.documents`); of their keys only the group is a column.
+time (`rows.documents`); of their keys, only the group is a column.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,8 +23,8 @@ from decoders.formats.wire import INT16
 from decoders.rows.documents import KeyReader, key_reader
 from decoders.rows.reference import PREFIX_BYTES, FaultSearch
 
-# Rows are decoded in blocks, whose arrays nearly stay in the processor's cache. The texts of a column, which
-# treble at worst when bytes become U+FFFD, must stay under Arrow's 2 GiB: they do where all bytes together
+# Rows are decoded in blocks whose arrays nearly fit the processor's cache. The texts of a column must stay
+# under Arrow's 2 GiB, and they can triple when bytes become U+FFFD. They stay under it if all bytes together
 # are few, and in small blocks, since no text has more than 32767 bytes.
 BLOCK_ROWS: Final = 32 * 1024
 SMALL_BLOCK_ROWS: Final = 16 * 1024
@@ -38,21 +38,21 @@ RECORD_SCHEMA: Final[pa.Schema] = _PLAN.schema
 def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = RECORD_TYPES) -> pa.Table:
     """Decode n keys and their n values (binary arrays, chunked or not) to a table of n rows, in their order.
 
-    Columns, which `RECORD_SCHEMA` lists with their types:
+    Columns, with the types that `RECORD_SCHEMA` lists:
 
     - `record_type` (null: no readable key prefix), `value_version` (null: a tombstone, or no readable value
       prefix) and `is_tombstone` (the value is null), for every row;
-    - `group`, for every row whose key can be read;
-    - for offset commits (types 0 and 1): `topic` and `partition`, also beside a value that cannot be read;
+    - `group`, for every row with a readable key;
+    - for offset commits (types 0 and 1): `topic` and `partition`, even if the value is unreadable;
       `committed_offset`, `leader_epoch`, `metadata`, `commit_timestamp` (ms since 1970; -1 is a value),
-      `expire_timestamp` (ms), `topic_id` (base64url), null where there is none;
+      `expire_timestamp` (ms), `topic_id` (base64url), null where the record has none;
     - for other types: `document`, the record as the compact JSON that Kafka's message formatter prints;
-    - where the record cannot be decoded: `error_kind` (an `ErrorKind`), `reason` (a sentence), `field` (as
-      Kafka names it) and `at_byte` (of the key or the value).
+    - for a record that cannot be decoded: `error_kind` (an `ErrorKind`), `reason` (a sentence), `field`
+      (Kafka's name) and `at_byte` (of the key or the value).
 
-    Records of very many fields are examined only up to a point, which the reason then names.
+    A record with very many fields is examined only up to a point, which the reason then names.
 
-    Never raises because of the bytes; `ValueError` if there are not as many keys as values.
+    Malformed bytes never raise. `ValueError` if the numbers of keys and values differ.
     """
     if len(keys) != len(values):
         raise ValueError(f"every key needs a value: got {len(keys)} keys and {len(values)} values")
@@ -77,7 +77,9 @@ def decode_columns(keys: Arrays, values: Arrays, *, record_types: RecordTypes = 
 
 
 def _unchunked(column: Arrays) -> Array:
-    """A column as one array. Several chunks are copied together, with offsets that cannot overflow."""
+    """Return a column as one array; several chunks are copied to one with 64-bit offsets, against
+    overflow.
+    """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     if len(chunks) == 1:
         return chunks[0]
@@ -141,7 +143,7 @@ def _decode_block(
 
 
 def _prefixes(column: BinaryColumn) -> FieldColumn:
-    """The record type or the version in front of every row."""
+    """Read the record type or the version at the start of every row."""
     cursor = column.cursor(np.arange(len(column)))
     values = shape_of(INT16).read(cursor)
     return FieldColumn(values, cursor.is_valid & ~column.is_null)
@@ -154,9 +156,9 @@ def _blank(shapes: Mapping[str, Shape], count: int) -> Fields:
 
 
 def _read_part(part: Part, column: BinaryColumn, rows: Ints, columns: Fields) -> tuple[Ints, Faults]:
-    """Read a message in some rows into their places in the columns.
+    """Read a message from the given rows into the columns.
 
-    Returns the rows that have it, and what is wrong with the others.
+    Returns the readable rows, and the faults of the others.
     """
     if not len(rows):
         return rows, Faults()
@@ -183,7 +185,6 @@ def _add_malformed(
     record_types: RecordTypes,
     subject_of: Callable[[RecordType], str],
 ) -> None:
-    """Rows whose key or value, the subject, breaks the format."""
     if faults.rows:
         ids = type_ids.values[faults.rows].tolist()
         subjects = {type_id: subject_of(record_types[type_id]) for type_id in set(ids)}
@@ -193,7 +194,7 @@ def _add_malformed(
 def _add_unknown_types(
     failures: Failures, rows: Ints, type_ids: FieldColumn, record_types: RecordTypes
 ) -> Ints:
-    """Those of some rows whose record type is not in the table."""
+    """Add a failure for each row whose record type is not in the table, and return these rows."""
     ids = type_ids.values[rows]
     is_unknown = type_ids.is_there[rows] & ~is_any_of(ids, tuple(record_types))
     if is_unknown.any():
@@ -209,8 +210,8 @@ def _read_alone(
     search: FaultSearch,
     failures: Failures,
 ) -> tuple[list[str | None], list[int]]:
-    """The documents of k rows, read one by one (None: a failure), and which of them (0 to k - 1) have no
-    readable key.
+    """Read k rows one by one: their documents (None: a failure), and the indexes (0 to k - 1) of those
+    without a readable key.
     """
     documents: list[str | None] = []
     without_key = []

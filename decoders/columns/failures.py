@@ -1,4 +1,4 @@
-"""The rows of a block that are not decoded as columns: their documents, or why they cannot be decoded."""
+"""The rows of a block that cannot be decoded, with the reasons, and how sparse texts become columns."""
 
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -22,7 +22,7 @@ OUTCOME_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
 
 @dataclass
 class Failures:
-    """The rows that cannot be decoded, and what a `DecodeError` says of each."""
+    """The rows that cannot be decoded, and the parts of the `DecodeError` of each."""
 
     rows: list[int] = dataclass_field(default_factory=list)
     kinds: list[str] = dataclass_field(default_factory=list)
@@ -31,16 +31,15 @@ class Failures:
     at_bytes: list[int] = dataclass_field(default_factory=list)
 
     def add(self, row: int, error: DecodeError) -> None:
-        """A row that was read alone."""
         self._extend(error.kind, [row], [error.reason], [error.field], [error.at_byte])
 
     def add_malformed(self, faults: Faults, subjects: list[str]) -> None:
-        """Rows whose bytes break the format, each with its subject, such as `offset-commit value`."""
+        """Add rows whose bytes break the format, each with its subject, such as `offset-commit value`."""
         reasons = list(map(reason_of, subjects, faults.messages))
         self._extend(ErrorKind.MALFORMED, faults.rows, reasons, faults.fields, faults.at_bytes)
 
     def add_unknown_types(self, rows: Ints, type_ids: Ints, highest: int) -> None:
-        """Rows of record types that are not in the table, whose highest type is given."""
+        """Add rows of record types that are not in the table; `highest` is the highest type in it."""
         reasons = [unknown_type(type_id, highest) for type_id in type_ids.tolist()]
         count = len(rows)
         self._extend(ErrorKind.UNKNOWN_TYPE, rows.tolist(), reasons, ["type"] * count, [0] * count)
@@ -55,7 +54,7 @@ class Failures:
         self.at_bytes += at_bytes
 
     def to_arrow(self, count: int) -> list[Array]:
-        """The columns from `error_kind` to `at_byte` of a block of `count` rows."""
+        """The columns from `error_kind` to `at_byte` of a block of `count` rows, null without a failure."""
         if not self.rows:
             return [pa.nulls(count, arrow_type) for _, arrow_type in OUTCOME_COLUMNS[1:]]
         order = np.argsort(self.rows)
@@ -70,9 +69,9 @@ class Failures:
 
 
 def spread_texts(texts: Array, rows: Ints, count: int) -> Array:
-    """A column of `count` rows that holds k texts, some of them null, in k rows in rising order.
+    """Spread k texts, some of them null, over `count` rows: text i goes to row `rows[i]` (rising).
 
-    A row between has the end of the text before it for its start and stop, and is null.
+    The rows between are null; they start and stop where the text before them ends.
     """
     if texts.null_count == len(texts):
         return pa.nulls(count, texts.type)

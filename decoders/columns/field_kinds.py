@@ -1,10 +1,9 @@
-"""Column shapes: how one field of n rows is read, what numpy holds of it meanwhile, and which Arrow array it
-becomes.
+"""Column shapes: how one field of n rows is read, its form in numpy, and the Arrow array that it becomes.
 
-There are three: integers, ids, and texts, of which numpy holds only where they stand until the bytes are
-gathered in one go at the end. Fields of other kinds have no shape; records that hold them are documents.
+There are three: integers, ids, and texts. Of a text, numpy holds only its place in the buffer; the bytes are
+gathered at once at the end. Fields of other kinds have no shape; records with such fields become documents.
 
-A value is *there* if it is neither null nor the default that the field's declaration says stands for none.
+A value *is there* if it is neither null nor the default that means "none" in the field's declaration.
 """
 
 from dataclasses import dataclass, replace
@@ -23,58 +22,50 @@ from decoders.formats.wire import UUID, CompactLength, Integer, Text, Uuid
 
 
 class Shape(Protocol):
-    """What a column knows about its field."""
+    """How the column of one field is read and converted."""
 
     @property
-    def arrow_type(self) -> pa.DataType:
-        """The type of the Arrow column."""
+    def arrow_type(self) -> pa.DataType: ...
 
     def blank(self, count: int) -> NDArray[Any]:
-        """Room for the values of `count` rows, of which none is there yet."""
+        """An array of `count` values, none of which is there."""
 
     def read(self, cursor: Cursor) -> NDArray[Any]:
-        """The field of every row of a cursor; in rows that this makes invalid it means nothing."""
+        """Read the field from every row of a cursor; in rows that become invalid the value means nothing."""
 
-    def is_there(self, values: NDArray[Any]) -> Bools:
-        """Whether each value is neither null nor the default."""
+    def is_there(self, values: NDArray[Any]) -> Bools: ...
 
     def stored(self, shown: Any) -> Any:
-        """One value as `read` would keep it, from the form in which documents show it."""
+        """Convert one value from its form in documents to the form that `read` returns."""
 
     def to_arrow(self, values: NDArray[Any], is_there: Bools, column: BinaryColumn) -> Array:
-        """The values of n rows, null where they are not there; `column` is where they were read."""
+        """The values of n rows, null where they are not there; `column` is the one they were read from."""
 
 
 @dataclass(frozen=True)
 class Integers:
-    """Integers of one width, kept as they are (n)."""
+    """Integers of one width (n)."""
 
     dtype: np.dtype[Any]
     default: int | None = None
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The integer type of the same width."""
         return pa.from_numpy_dtype(self.dtype)
 
     def blank(self, count: int) -> NDArray[Any]:
-        """Zeros."""
         return np.zeros(count, self.dtype)
 
     def read(self, cursor: Cursor) -> NDArray[Any]:
-        """The integers."""
         return cursor.integers(self.dtype)
 
     def is_there(self, values: NDArray[Any]) -> Bools:
-        """False for the default."""
         return np.ones(len(values), np.bool_) if self.default is None else values != self.default
 
     def stored(self, shown: int) -> int:
-        """The same integer."""
         return shown
 
     def to_arrow(self, values: NDArray[Any], is_there: Bools, column: BinaryColumn) -> Array:
-        """The integers."""
         return pa.Array.from_buffers(self.arrow_type, len(values), [to_bitmap(is_there), to_buffer(values)])
 
 
@@ -83,33 +74,27 @@ _ID: Final = np.dtype("V16")
 
 @dataclass(frozen=True)
 class Ids:
-    """Ids of 16 bytes, kept as they are (n) and shown as Kafka shows them: base64url without padding."""
+    """Ids of 16 bytes (n), in Arrow as base64url without padding, as Kafka prints them."""
 
     default: str | None = None
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Text."""
         return pa.string()
 
     def blank(self, count: int) -> NDArray[Any]:
-        """Zero ids."""
         return np.zeros(count, _ID)
 
     def read(self, cursor: Cursor) -> NDArray[Any]:
-        """The ids."""
         return cursor.fixed(_ID)
 
     def is_there(self, values: NDArray[Any]) -> Bools:
-        """False for the default."""
         return np.ones(len(values), np.bool_) if self.default is None else values != self.stored(self.default)
 
     def stored(self, shown: str) -> Any:
-        """Its 16 bytes."""
         return np.frombuffer(UUID.build(shown), _ID)[0]
 
     def to_arrow(self, values: NDArray[Any], is_there: Bools, column: BinaryColumn) -> Array:
-        """22 characters each."""
         text = _base64url(values[is_there])
         offsets = np.concatenate([[0], np.cumsum(is_there) * text.shape[1]]).astype(np.int32)
         buffers = [to_bitmap(is_there), to_buffer(offsets), to_buffer(text)]
@@ -117,12 +102,12 @@ class Ids:
 
 
 _DIGITS: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8)
-# The two digits of every number of 12 bits, side by side in one uint16.
+# The two digits of every 12-bit number, side by side in one uint16.
 _DIGIT_PAIRS: Final = np.stack([_DIGITS.repeat(64), np.tile(_DIGITS, 64)], axis=1).view(np.uint16).ravel()
 
 
 def _base64url(ids: NDArray[Any]) -> NDArray[np.uint8]:
-    """n ids as n by 22 characters: three bytes are two numbers of 12 bits, each of them two digits."""
+    """Encode n ids as n by 22 characters: three bytes are two 12-bit numbers, each of them two digits."""
     padded = np.zeros((len(ids), 6, 3), np.uint8)
     padded.reshape(len(ids), 18)[:, :16] = ids.view(np.uint8).reshape(len(ids), 16)
     first, second, third = (padded[:, :, byte].astype(np.uint16) for byte in range(3))
@@ -131,27 +116,24 @@ def _base64url(ids: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 _SPAN: Final = np.dtype([("start", np.int64), ("stop", np.int64)])
-_NULL: Final = -1  # where a text that is null starts and stops
+_NULL: Final = -1  # start and stop of a null text
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts behind their length, kept as the spans of the buffer in which they stand (n)."""
+    """Texts with a length in front, as their spans of the buffer (n)."""
 
     length: "Integers | CompactLengths"
     nullable: bool
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Text."""
         return pa.string()
 
     def blank(self, count: int) -> NDArray[Any]:
-        """Nulls."""
         return _spans(np.full(count, _NULL), np.full(count, _NULL))
 
     def read(self, cursor: Cursor) -> NDArray[Any]:
-        """The places."""
         lengths_at = cursor.at
         lengths = self.length.read(cursor).astype(np.int64)
         is_null = lengths < 0
@@ -162,25 +144,23 @@ class Texts:
         return _spans(np.where(is_null, _NULL, starts), np.where(is_null, _NULL, starts + lengths))
 
     def is_there(self, values: NDArray[Any]) -> Bools:
-        """False for null."""
         is_there: Bools = values["start"] != _NULL
         return is_there
 
     def stored(self, shown: str | None) -> Any:
-        """Not possible: the characters do not tell the place."""
+        """Raise `TypeError`: the position in the buffer does not follow from the characters."""
         raise TypeError("a text is kept as a place in the buffer, which its characters do not tell")
 
     def to_arrow(self, values: NDArray[Any], is_there: Bools, column: BinaryColumn) -> Array:
-        """The texts, gathered from their places."""
         return _as_text(_pieces(column, values, is_there))
 
 
 @dataclass(frozen=True)
 class CompactLengths:
-    """The lengths in front of compact texts, in varints."""
+    """The varint lengths in front of compact texts."""
 
     def read(self, cursor: Cursor) -> Ints:
-        """Lengths; negative where the text is null."""
+        """Lengths; negative for a null text."""
         return as_int32(cursor.varints() - 1)
 
 
@@ -191,10 +171,10 @@ def _spans(starts: Ints, stops: Ints) -> NDArray[Any]:
 
 
 def _pieces(column: BinaryColumn, spans: NDArray[Any], is_there: Bools) -> Array:
-    """n pieces of the buffer, gathered by Arrow.
+    """Gather n pieces of the buffer with Arrow.
 
-    Rows stand in the buffer one after the other, so the edges of their pieces only rise: they are the offsets
-    of an array in which every second element is a piece, and the others the gaps between.
+    Rows follow each other in the buffer, so the edges of their pieces only rise. They are the offsets of an
+    array in which every second element is a piece, and the others are the gaps between.
     """
     count = len(spans)
     edges = np.where(is_there, spans, _spans(column.starts, column.starts))
@@ -209,7 +189,7 @@ def _pieces(column: BinaryColumn, spans: NDArray[Any], is_there: Bools) -> Array
 
 
 def _as_text(raw: Array) -> Array:
-    """Bytes as text, as Java reads them. Arrow checks the column; Python reads it only if that fails."""
+    """Decode bytes as Java does. Arrow checks the column; Python decodes it only if that fails."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -218,7 +198,7 @@ def _as_text(raw: Array) -> Array:
 
 @cache
 def shape_of(declaration: Construct) -> Shape:
-    """The shape of a field's column; `TypeError` if a field of that kind cannot be a column."""
+    """The shape of a field's column; `TypeError` if fields of its kind cannot be a column."""
     shape: Shape = _shape_of(declaration)
     return shape
 

@@ -1,7 +1,7 @@
-"""The column reader: one message of every row at once, derived by walking its declaration.
+"""The column reader: reads one message from every row at once, derived by walking its declaration.
 
-It takes a cursor over n rows and returns the fields as numpy arrays; no Python runs per row. Rows whose bytes
-break the format are no longer valid in the cursor afterwards, which holds their faults.
+It takes a cursor over n rows and returns the fields as numpy arrays, without Python code per row. Malformed
+rows become invalid in the cursor, which holds their faults.
 """
 
 import json
@@ -18,15 +18,15 @@ from decoders.formats.faults import WireError, missing_bytes, unexpected_null
 from decoders.formats.wire import FlexibleStruct
 from decoders.rows.documents import tags_text
 
-# Tagged fields are read in passes over all rows, one field of each row in a pass. A row with more fields than
-# this is read alone: Kafka defines one for offset commits, and one hostile record could ask for thousands of
-# passes.
+# Tagged fields are read in passes over all rows, one field of each row per pass. A row with more fields than
+# this is read alone: Kafka defines one tag for offset commits, and a single hostile record could demand
+# thousands of passes.
 MAX_TAG_PASSES: Final = 8
 
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """One field of n rows: values in the form of its shape, and whether each is there."""
+    """One field of n rows: values in the form of its shape, and whether each is there (see `field_kinds`)."""
 
     values: NDArray[Any]
     is_there: Bools
@@ -36,13 +36,13 @@ Fields = dict[str, FieldColumn]
 
 
 def shapes_of(declaration: Struct) -> dict[str, Shape]:
-    """The shape of every field by its name, tagged fields last."""
+    """The shape of every field by name, tagged fields last."""
     fields = [*declaration.subcons, *_tags_of(declaration).values()]
     return {field.name: shape_of(field) for field in fields}
 
 
 def read_message(declaration: Struct, cursor: Cursor) -> Fields:
-    """The fields of the message at which every row of the cursor stands."""
+    """Read the fields of a message at the position of every row of the cursor."""
     fields = {field.name: _read_field(field, cursor) for field in declaration.subcons}
     if isinstance(declaration, FlexibleStruct):
         fields |= _read_tags(declaration, cursor)
@@ -61,7 +61,7 @@ def _read_field(field: Renamed, cursor: Cursor) -> FieldColumn:
 
 
 def _read_tags(declaration: FlexibleStruct, cursor: Cursor) -> Fields:
-    """The section of tagged fields; a field that is absent is not there, like one that holds its default."""
+    """Read the section of tagged fields; an absent field is not there, like one that holds its default."""
     found = {field.name: _absent(field, cursor) for field in declaration.tags.values()}
     cursor.field = "tags"
     sections = cursor.at
@@ -84,7 +84,7 @@ def _absent(field: Renamed, cursor: Cursor) -> FieldColumn:
 
 
 def _read_one_tag(declaration: FlexibleStruct, cursor: Cursor, rows: Ints, found: Fields) -> None:
-    """One tagged field of each of some rows, into `found` if the declaration knows it."""
+    """Read one tagged field from each of the given rows, into `found` if the declaration has it."""
     part = cursor.part(rows)
     tags, sizes = part.varints(), part.varints()
     is_known = np.isin(tags, list(declaration.tags))
@@ -103,7 +103,7 @@ def _read_one_tag(declaration: FlexibleStruct, cursor: Cursor, rows: Ints, found
 def _read_tags_alone(
     declaration: FlexibleStruct, cursor: Cursor, row: np.intp, section: np.int64, found: Fields
 ) -> None:
-    """The whole section of one row, from where it starts, by the reader of single records."""
+    """Read the whole section of one row, from its start, with the reader of single records."""
     origin = cursor.origins[row]
     record = cursor.data[origin : cursor.stops[row]].tobytes()
     try:

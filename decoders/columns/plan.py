@@ -1,4 +1,4 @@
-"""What the decoded table looks like and what fills it, derived from a record table."""
+"""The columns of the decoded table and the messages that fill them, derived from a record table."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from decoders.formats.record_type import RecordTypes
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-# Column names are Kafka's field names in snake_case. A bare `offset` would be mistaken for the record's own.
+# Column names are Kafka's field names in snake_case. A bare `offset` would look like the record's own offset.
 _RENAMED: Final = {"offset": "committed_offset"}
 
 _RECORD_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
@@ -30,11 +30,10 @@ _RECORD_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
 ]
 
 
-_FEW: Final = 4  # numbers, which it is faster to compare with than to look up
+_FEW: Final = 4  # up to so many numbers, comparing is faster than a table
 
 
 def is_any_of(numbers: NDArray[np.int16], wanted: tuple[int, ...]) -> Bools:
-    """Whether each number is one of the wanted ones."""
     if len(wanted) > _FEW:
         return _is_wanted(wanted)[numbers.view(np.uint16)]
     is_any = np.zeros(len(numbers), np.bool_)
@@ -45,7 +44,7 @@ def is_any_of(numbers: NDArray[np.int16], wanted: tuple[int, ...]) -> Bools:
 
 @cache
 def _is_wanted(wanted: tuple[int, ...]) -> Bools:
-    """Whether it is wanted, for every number of 16 bits."""
+    """A table of 2^16: whether each 16-bit number is wanted."""
     is_wanted = np.zeros(1 << 16, np.bool_)
     is_wanted[list(wanted)] = True
     return is_wanted
@@ -53,7 +52,7 @@ def _is_wanted(wanted: tuple[int, ...]) -> Bools:
 
 @dataclass(frozen=True)
 class Part:
-    """A message that is read as columns: which rows hold it, and which columns its fields fill."""
+    """A message that is read as columns, with the record types and version that hold it."""
 
     declaration: Struct
     type_ids: list[int]
@@ -61,22 +60,20 @@ class Part:
     columns: Mapping[str, str]  # field name to column name
 
     def matches(self, type_ids: NDArray[np.int16], versions: NDArray[np.int16]) -> Bools:
-        """The rows of its record types and its version."""
         is_type = is_any_of(type_ids, tuple(self.type_ids))
         return is_type if self.version is None else is_type & (versions == self.version)
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """The shape of each of its columns."""
         shapes = shapes_of(self.declaration)
         return {column: shapes[field] for field, column in self.columns.items()}
 
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """The columns of the decoded table: those that keys fill, and those that values fill, by their shapes.
+    """The columns of the decoded table, by shape: those that keys fill, and those that values fill.
 
-    `keys` and `values` are those of tabular types. `groups` are the first fields of the keys of other types.
+    `keys` and `values` belong to tabular types. `groups` are the first fields of the keys of other types.
     """
 
     keys: list[Part]
@@ -87,7 +84,6 @@ class ColumnPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The decoded table's columns and their types."""
         shapes = {**self.key_shapes, **self.value_shapes}
         fields: list[tuple[str, pa.DataType]] = [(name, shape.arrow_type) for name, shape in shapes.items()]
         return pa.schema([*_RECORD_COLUMNS, *fields, *OUTCOME_COLUMNS])
@@ -144,7 +140,7 @@ def column_name(field_name: str) -> str:
 
 
 def _group_of(key: Struct) -> Renamed:
-    """Every key begins with the group, whatever the field is called."""
+    """The first field of the key: always the group, under several names."""
     return key.subcons[0]
 
 
@@ -157,7 +153,7 @@ def _shapes(parts: list[Part]) -> dict[str, Shape]:
 
 
 def _in_order_of_bytes(values: list[Part], shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """A field that a version adds goes after the field before it there; tagged fields have no place: last."""
+    """Put a field that a later version adds after its predecessor there; tagged fields go last."""
     order: list[str] = []
     for part in values:
         place = 0

@@ -1,4 +1,5 @@
 """Kafka's formats, each declared once: the record types of the offsets topic, and the blobs inside them.
 
-`wire` is the alphabet, `record_types` the table. The readers in `rows` and `columns` are derived from these.
+`wire` has the primitive types, `record_types` the table of all records. The readers in `rows` and `columns`
+are derived from these.
 """

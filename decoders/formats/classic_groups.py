@@ -59,7 +59,7 @@ GROUP_METADATA_VALUES: Final = {
             )
         ),
     ),
-    # 2.1, KIP-211: since when the group is in its state, from which offsets expire.
+    # 2.1, KIP-211: the time since which the group is in its state; the expiry of offsets counts from it.
     2: Struct(
         "protocolType" / STRING,
         "generation" / INT32,
@@ -79,7 +79,7 @@ GROUP_METADATA_VALUES: Final = {
             )
         ),
     ),
-    # 2.3, KIP-345: static membership. What brokers up to 4.4 write.
+    # 2.3, KIP-345: static membership. Brokers up to 4.4 write this version.
     3: Struct(
         "protocolType" / STRING,
         "generation" / INT32,

@@ -47,9 +47,9 @@ MEMBER_METADATA_VALUES: Final = {
         "rebalanceTimeoutMs" / INT32,
         "serverAssignor" / COMPACT_NULLABLE_STRING,
         tags={
-            # Not null: a member that still speaks the classic protocol. The schema's default is a bare
-            # `null`, which Kafka's generator takes for "no default": absent is an empty struct, null is
-            # written out.
+            # Not null: a member that still uses the classic protocol. The schema's default is a bare `null`,
+            # which Kafka's generator takes for "no default": absent means an empty struct, and null is
+            # written explicitly.
             0: "classicMemberMetadata"
             / Default(
                 nullable_tagged_struct(
@@ -82,7 +82,7 @@ CURRENT_ASSIGNMENT_VALUES: Final = {
     )
 }
 
-# 4.0: the topics that a regular expression resolved to.
+# 4.0: the topics that match a regular expression.
 REGULAR_EXPRESSION_VALUES: Final = {
     0: FlexibleStruct(
         "topics" / compact_array(COMPACT_STRING),

@@ -1,8 +1,8 @@
-"""The consumer protocol inside classic groups: what a member subscribes to, and what it is assigned.
+"""The consumer protocol inside classic groups: subscriptions and assignments of members.
 
-These are the bytes of `subscription` and `assignment` in a group's members, where the group's `protocolType`
-is `consumer`; other protocol types put other things there. Each begins with an int16 version of its own. New
-versions only append, so a version that we do not know is read with the newest layout that we do.
+These are the bytes of `subscription` and `assignment` in a group's members, if the group's `protocolType` is
+`consumer`; other protocol types store other data there. Each begins with an int16 version of its own. New
+versions only append, so an unknown version is read with the newest known layout.
 
 Source: `ConsumerProtocolSubscription.json` and `ConsumerProtocolAssignment.json` of Kafka's clients.
 """
@@ -25,13 +25,13 @@ _TOPIC_PARTITIONS: Final = Struct("topic" / STRING, "partitions" / array(INT32))
 SUBSCRIPTION_VERSIONS: Final = {
     # 0.9.
     0: Struct("topics" / array(STRING), "userData" / NULLABLE_BYTES),
-    # 2.4, KIP-429: the partitions that the member has.
+    # 2.4, KIP-429: the partitions that the member owns.
     1: Struct(
         "topics" / array(STRING),
         "userData" / NULLABLE_BYTES,
         "ownedPartitions" / array(_TOPIC_PARTITIONS),
     ),
-    # KIP-792: the generation in which it had them.
+    # KIP-792: the generation in which it owned them.
     2: Struct(
         "topics" / array(STRING),
         "userData" / NULLABLE_BYTES,
@@ -59,7 +59,7 @@ ASSIGNMENT_VERSIONS: Final = {0: _ASSIGNMENT, 1: _ASSIGNMENT, 2: _ASSIGNMENT, 3:
 def subscribed_topics(subscription: bytes) -> list[str] | None:
     """The topics of a subscription as the group coordinator sees them; None if it cannot read them.
 
-    The coordinator reads what every version begins with (version 0), and does not look at the version.
+    The coordinator reads the fields common to all versions (version 0) and ignores the version.
     """
     try:
         text, _ = reader_of(SUBSCRIPTION_VERSIONS[0])(subscription, PREFIX_BYTES)
@@ -70,7 +70,9 @@ def subscribed_topics(subscription: bytes) -> list[str] | None:
 
 
 def rack_of(subscription: bytes) -> str | None:
-    """The rack that the member says it is in; None: it does not say, or not in a way that can be read."""
+    """The rack in a member's subscription; None if it is unreadable or has none (before version 3, or
+    null).
+    """
     version = int.from_bytes(subscription[:PREFIX_BYTES], signed=True)
     if version < _FIRST_WITH_RACK:
         return None
@@ -83,9 +85,9 @@ def rack_of(subscription: bytes) -> str | None:
 
 
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
-    """The partitions that an assignment gives, by topic, as clients see them; None if they cannot read it.
+    """The partitions of an assignment by topic, as clients see them; None if they cannot read it.
 
-    No bytes at all are no partitions: so it is with members that are given none.
+    Empty bytes mean no partitions: members without partitions have such an assignment.
     """
     if not assignment:
         return {}
@@ -102,7 +104,7 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
 
 
 def decode_subscription(subscription: bytes) -> Document:
-    """A whole subscription, `{"version": 3, "data": {...}}` as Kafka's JSON converter shows it.
+    """A whole subscription, `{"version": 3, "data": {...}}` as Kafka's JSON converter prints it.
 
     Raises `DecodeError`.
     """
@@ -110,7 +112,7 @@ def decode_subscription(subscription: bytes) -> Document:
 
 
 def decode_assignment(assignment: bytes) -> Document:
-    """A whole assignment, `{"version": 3, "data": {...}}`. `DecodeError` also for no bytes at all."""
+    """A whole assignment, `{"version": 3, "data": {...}}`. Raises `DecodeError`, also for empty bytes."""
     return _decode(assignment, "assignment", ASSIGNMENT_VERSIONS)
 
 

@@ -1,6 +1,6 @@
-"""What can be wrong with bytes, and the sentence about each such fault.
+"""The faults that bytes can have, and the message of each.
 
-The readers of rows and of columns find the same faults, and say them in the same words.
+The readers of rows and of columns find the same faults and use the same messages.
 """
 
 # mypy: allow-subclassing-any
@@ -15,7 +15,7 @@ from decoders.formats.java_values import MAX_TEXT_BYTES, MAX_VARINT_BYTES
 
 
 class Fault(NamedTuple):
-    """What is wrong with some bytes, where: it takes less room than the error."""
+    """A fault of some bytes and its position: smaller than the error."""
 
     message: str
     field: str
@@ -23,7 +23,7 @@ class Fault(NamedTuple):
 
 
 class WireError(ConstructError):
-    """Bytes that break the format; `why` makes the message from the facts, the field and the byte."""
+    """Bytes that break the format; `why` builds the message from the facts, the field and the byte."""
 
     def __init__(self, why: "Why", *facts: object, field: str, at_byte: int) -> None:
         self.fault = Fault(why(*facts, field, at_byte), field, at_byte)
@@ -31,34 +31,33 @@ class WireError(ConstructError):
 
 
 def unexpected(expected: str, found: object, field: str, at_byte: int) -> str:
-    """The message about data that differs from what was expected."""
     return f"expected {expected} for {field} at byte {at_byte}, found {found}"
 
 
 def missing_bytes(wanted: int, found: int, field: str, at_byte: int) -> str:
-    """The message about data that ends too early: `wanted` bytes should stand at `at_byte`, `found` do."""
+    """Data that ends too early: `wanted` bytes should follow at `at_byte`, `found` do."""
     return unexpected("1 byte" if wanted == 1 else f"{wanted} bytes", found, field, at_byte)
 
 
 def unended_varint(is_cut: bool, field: str, at_byte: int) -> str:
-    """The message about a varint without a last byte: the data ends inside it, or it has over five bytes."""
+    """A varint without a last byte: the data ends inside it (`is_cut`), or it has over five bytes."""
     found = "the end of the data" if is_cut else "more"
     return unexpected(f"a varint of at most {MAX_VARINT_BYTES} bytes", found, field, at_byte)
 
 
 def unexpected_null(length: int, field: str, at_byte: int) -> str:
-    """The message about a length that says null where the format has no null."""
+    """A length that means null where the format has no null."""
     return unexpected("a length of 0 or more", length, field, at_byte)
 
 
 def overlong_text(length: int, field: str, at_byte: int) -> str:
-    """The message about text over Kafka's limit, which only a varint length can announce."""
+    """A text over Kafka's limit; only a varint length can exceed it."""
     return unexpected(f"at most {MAX_TEXT_BYTES} bytes of text", length, field, at_byte)
 
 
 def given_up(size: int, field: str, at_byte: int) -> str:
-    """The message about data that was not examined any further."""
+    """Data that was examined only up to `at_byte`."""
     return f"cannot be read; why was looked for up to {field} at byte {at_byte} of {size}, not further"
 
 
-Why = Callable[..., str]  # makes such a message from facts, the field and the byte
+Why = Callable[..., str]  # builds such a message from facts, the field and the byte

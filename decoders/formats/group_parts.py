@@ -1,4 +1,4 @@
-"""What the records of consumer, share and streams groups have in common: keys, values and parts of values.
+"""Keys, values and parts of values that the records of consumer, share and streams groups have in common.
 
 Keys are never flexible; values are, from their version 0 on.
 """
@@ -22,8 +22,7 @@ MEMBER_KEY: Final = Struct("groupId" / STRING, "memberId" / STRING)
 
 TOPIC_PARTITIONS: Final = FlexibleStruct("topicId" / UUID, "partitions" / compact_array(INT32))
 
-# 3.7 to 4.0 for consumer groups, 3.9 to 4.0 for share groups; since 4.1 (KIP-1101) a hash stands in its
-# place.
+# 3.7 to 4.0 for consumer groups, 3.9 to 4.0 for share groups; a hash replaces it since 4.1 (KIP-1101).
 PARTITION_METADATA_VALUES: Final = {
     0: FlexibleStruct(
         "topics"
@@ -41,7 +40,7 @@ PARTITION_METADATA_VALUES: Final = {
     )
 }
 
-# KIP-848, KIP-932, KIP-1071. 4.3, KIP-1263: when the assignment was made.
+# KIP-848, KIP-932, KIP-1071. 4.3, KIP-1263: the time of the assignment.
 TARGET_METADATA_VALUES: Final = {
     0: FlexibleStruct(
         "assignmentEpoch" / INT32,

@@ -1,4 +1,4 @@
-"""Offset commits (types 0 and 1): the key that they have in common, and the value in every version."""
+"""Offset commits (types 0 and 1): their common key, and the value in every version."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ OFFSET_COMMIT_VALUES: Final = {
         "metadata" / STRING,
         "commitTimestamp" / INT64,
     ),
-    # 0.9: every commit has its own expiry. Since 2.1 only where the client asks for a retention (OffsetCommit
+    # 0.9: every commit has its own expiry. Since 2.1 only if the client requests a retention (OffsetCommit
     # v2-v4).
     1: Struct(
         "offset" / INT64,
@@ -25,7 +25,7 @@ OFFSET_COMMIT_VALUES: Final = {
         "commitTimestamp" / INT64,
         "expireTimestamp" / Default(INT64, NONE),
     ),
-    # 2.1, KIP-211: expiry counts from the group becoming empty, so no expireTimestamp.
+    # 2.1, KIP-211: offsets expire after the group has become empty, so no expireTimestamp.
     2: Struct(
         "offset" / INT64,
         "metadata" / STRING,
@@ -49,7 +49,7 @@ OFFSET_COMMIT_VALUES: Final = {
     ),
 }
 
-# Type 0 has only value version 0 since 4.1; coordinators before that read all of type 1's under it.
+# Since 4.1, type 0 has only value version 0; older coordinators read all versions of type 1 under it.
 OFFSET_COMMITS: Final = (
     RecordType(0, "LegacyOffsetCommit", OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUES, tabular=True),
     RecordType(1, "OffsetCommit", OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUES, tabular=True),

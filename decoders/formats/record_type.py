@@ -1,7 +1,7 @@
-"""What a record type is: one row of the table of all formats.
+"""A record type: one row of the table of all formats.
 
 A key is an int16 record type and the key's fields; a value is an int16 version and the fields of that
-version. A null value (a tombstone) says that the entry named by the key is gone.
+version. A null value (a tombstone) removes the entry of its key.
 """
 
 import re
@@ -12,15 +12,15 @@ from typing import Final
 
 from construct import Struct
 
-NONE: Final = -1  # what an epoch or a timestamp holds that is not there
+NONE: Final = -1  # the value of an absent epoch or timestamp
 
 
 @dataclass(frozen=True)
 class RecordType:
     """One kind of record: its number and name in Kafka, its key, and its value in every version that exists.
 
-    `group_type` is the type, as ListGroups names it, of the groups that consist of such records; None where
-    no group does. The value fields of a `tabular` type, an offset commit, are columns of their own in the
+    `group_type` is the type, as ListGroups names it, of the groups that consist of such records; None if
+    no group does. The fields of a `tabular` type, an offset commit, are columns of their own in the
     decoded table; other values are documents.
     """
 
@@ -33,12 +33,12 @@ class RecordType:
 
     @cached_property
     def key_subject(self) -> str:
-        """The key as messages to people call it: `offset-commit key`."""
+        """The key as error messages name it: `offset-commit key`."""
         return f"{self._spoken_name} key"
 
     @cached_property
     def value_subject(self) -> str:
-        """The value as messages to people call it: `offset-commit value`."""
+        """The value as error messages name it: `offset-commit value`."""
         return f"{self._spoken_name} value"
 
     @property

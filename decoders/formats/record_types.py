@@ -1,8 +1,8 @@
 """The table of all record types of `__consumer_offsets`, by number.
 
-Each format is declared once, in the module of its kind, which ends in the rows of its record types: add a
+Each format is declared once, in the module of its kind, which ends with the rows of its record types. Add a
 value version or a record type there, and readers, columns, documents and tests follow from it. Field names
-are Kafka's own; a field whose declaration has a `Default` means "none" where it holds that.
+are Kafka's own; a field whose declaration has a `Default` means "none" if it holds that value.
 
 Source: the message schemas of Kafka's group coordinator (`common/message/*.json` in its jar), releases 0.8.2
 to 4.4.

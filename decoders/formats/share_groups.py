@@ -60,7 +60,7 @@ STATE_PARTITION_METADATA_VALUES: Final = {
 }
 
 SHARE_GROUP_RECORDS: Final = (
-    # Of the early access alone: brokers pass over it since 4.1, so no group consists of it.
+    # Only in the early access: brokers skip it since 4.1, so no group consists of it.
     RecordType(9, "ShareGroupPartitionMetadata", GROUP_KEY, PARTITION_METADATA_VALUES),
     RecordType(10, "ShareGroupMemberMetadata", MEMBER_KEY, MEMBER_METADATA_VALUES, "share"),
     RecordType(11, "ShareGroupMetadata", GROUP_KEY, METADATA_VALUES, "share"),

@@ -1,11 +1,11 @@
-"""Kafka's wire types as `construct` declarations: the alphabet in which every format is declared.
+"""Kafka's wire types as `construct` declarations, of which every format is composed.
 
-Each type below is a class that states *what* the bytes hold (`length`, `nullable`, `tags`, ...), because the
-fast readers and writers are derived by walking these attributes (`rows.compiler`, `columns`, `messages`). Its
-`_parse` is the reference that those readers are tested against, and `_build` that of the writers.
+Each type below is a class whose attributes describe the bytes (`length`, `nullable`, `tags`, ...): the fast
+readers and writers are derived by walking them (`rows.compiler`, `columns`, `messages`). Its `_parse` is the
+reference against which those readers are tested, and its `_build` the reference of the writers.
 
 All integers are big-endian. The oddities follow Kafka's own reader (`org.apache.kafka.common.protocol`): a
-length is null when it is negative, a varint drops the bits above 32, text is never refused for its bytes.
+negative length means null, a varint drops the bits above 32, and text is never refused for its bytes.
 """
 
 # mypy: allow-subclassing-any
@@ -44,15 +44,14 @@ from decoders.formats.java_values import MAX_TEXT_BYTES, MAX_VARINT_BYTES, as_in
 
 
 class ReadsLeft(BytesIO):
-    """Bytes that may be read from a limited number of times, then raise `WireError`: each read takes
-    `construct` some 5 µs, and a megabyte may hold a million things."""
+    """Bytes that allow a limited number of reads, then raise `WireError`: `construct` takes about 5 µs for
+    each read, and a megabyte may hold a million elements."""
 
     def __init__(self, data: bytes, reads_left: int) -> None:
         super().__init__(data)
         self.reads_left = reads_left
 
     def count(self, path: str) -> None:
-        """Count one time."""
         if not self.reads_left:
             raise WireError(given_up, stream_size(self), field=_field(path), at_byte=self.tell())
         self.reads_left -= 1
@@ -73,12 +72,12 @@ def _read(stream: IO[bytes], size: int, path: str) -> bytes:
 
 
 def _field(path: str) -> str:
-    """The field that construct's path `(parsing) -> members[0] -> name` leads to: `members[0].name`."""
+    """The field at construct's path `(parsing) -> members[0] -> name`: `members[0].name`."""
     return ".".join(path.split(" -> ")[1:])
 
 
 class Integer(FormatField):
-    """An integer of fixed width, given by its letter in Python's `struct`."""
+    """An integer of fixed width, named by its letter in Python's `struct`."""
 
     def __init__(self, letter: str) -> None:
         super().__init__(">", letter)
@@ -89,7 +88,7 @@ class Integer(FormatField):
 
 
 class Boolean(FormatField):
-    """A byte that is 0 for false; every other is true."""
+    """A byte: 0 is false, any other value is true."""
 
     def __init__(self) -> None:
         super().__init__(">", "?")
@@ -137,7 +136,7 @@ class CompactLength(Adapter):
 
 
 class Uuid(Adapter):
-    """An id of 16 bytes, as Kafka's text form of it (`decode_uuid`)."""
+    """An id of 16 bytes, in Kafka's text form (`decode_uuid`)."""
 
     def __init__(self) -> None:
         super().__init__(Bytes(16))
@@ -150,7 +149,7 @@ class Uuid(Adapter):
 
 
 class Counted(Construct):
-    """Something with its length (in bytes or elements) in front; a negative length is null, if allowed."""
+    """A value with its length (in bytes or elements) in front; a negative length is null, if allowed."""
 
     def __init__(self, length: Construct, *, nullable: bool = False) -> None:
         super().__init__()
@@ -183,8 +182,6 @@ class Counted(Construct):
 
 
 class Blob(Counted):
-    """Bytes that stay bytes."""
-
     def _parse_content(
         self, stream: IO[bytes], length: int, at_byte: int, context: Container, path: str
     ) -> Any:
@@ -212,7 +209,7 @@ class Text(Counted):
 
 
 class Sequence(Counted):
-    """Elements of one kind. A count over the number of bytes left is refused at once, as in Kafka."""
+    """Elements of one kind. A count over the number of remaining bytes is refused at once, as in Kafka."""
 
     def __init__(self, length: Construct, element: Construct, *, nullable: bool = False) -> None:
         super().__init__(length, nullable=nullable)
@@ -233,7 +230,7 @@ class Sequence(Counted):
 
 
 def _refuse_impossible_count(stream: IO[bytes], count: int, path: str) -> None:
-    """Every element takes a byte or more, so `count` elements need at least `count` bytes."""
+    """Every element takes at least one byte, so `count` elements need at least `count` bytes."""
     at_byte = stream.tell()
     remaining = stream_size(stream) - at_byte
     if count > remaining:
@@ -243,10 +240,10 @@ def _refuse_impossible_count(stream: IO[bytes], count: int, path: str) -> None:
 class FlexibleStruct(Struct):
     """A struct of a flexible version: its fields, then a section of tagged fields (KIP-482).
 
-    `tags` maps a tag to its field, which is a `Default`: a tagged field that is absent has its default.
-    Unknown tags are skipped by their size. As in Kafka's reader, a tag may come twice (the last wins) and in
-    any order, and the size of a known tag is not looked at. To build, leave a tagged field out of the dict to
-    leave it out of the bytes.
+    `tags` maps a tag to its field, which is a `Default`: an absent tagged field has its default. Unknown
+    tags are skipped by their size. As in Kafka's reader, a tag may come twice (the last wins) and in any
+    order, and the size of a known tag is ignored. To build bytes without a tagged field, leave it out of the
+    dict.
     """
 
     def __init__(self, *fields: Construct, tags: Mapping[int, Renamed] = MappingProxyType({})) -> None:
@@ -275,7 +272,7 @@ class FlexibleStruct(Struct):
         present = {tag: field for tag, field in sorted(self.tags.items()) if field.name in obj}
         VARINT._build(len(present), stream, context, path)
         for tag, field in present.items():
-            content = field.subcon.subcon.build(obj[field.name])  # `Default` would not build a null
+            content = field.subcon.subcon.build(obj[field.name])  # `Default` cannot build a null
             VARINT._build(tag, stream, context, path)
             VARINT._build(len(content), stream, context, path)
             stream.write(content)
@@ -283,7 +280,7 @@ class FlexibleStruct(Struct):
 
 
 class NullableStruct(Subconstruct):
-    """A struct behind a marker: `null` and everything below it says that there is none."""
+    """A struct with a marker in front: a marker of `null` or below means that the struct is null."""
 
     def __init__(self, struct: Struct, marker: Construct, *, null: int) -> None:
         super().__init__(struct)
@@ -322,20 +319,20 @@ COMPACT_BYTES: Final = Blob(COMPACT_LENGTH)
 
 
 def array(element: Construct, *, nullable: bool = False) -> Sequence:
-    """The elements behind an int32 count (versions that are not flexible)."""
+    """Elements with an int32 count in front (versions that are not flexible)."""
     return Sequence(INT32, element, nullable=nullable)
 
 
 def compact_array(element: Construct, *, nullable: bool = False) -> Sequence:
-    """The elements behind a varint count (flexible versions)."""
+    """Elements with a varint count in front (flexible versions)."""
     return Sequence(COMPACT_LENGTH, element, nullable=nullable)
 
 
 def nullable_struct(struct: Struct) -> NullableStruct:
-    """A struct that may be null, as an ordinary field: an int8 of -1 or 1 in front."""
+    """A nullable struct as an ordinary field: an int8 of -1 or 1 in front."""
     return NullableStruct(struct, INT8, null=-1)
 
 
 def nullable_tagged_struct(struct: Struct) -> NullableStruct:
-    """A struct that may be null, as the content of a tag: a varint of 0 or 1 in front."""
+    """A nullable struct as the content of a tag: a varint of 0 or 1 in front."""
     return NullableStruct(struct, VARINT, null=0)

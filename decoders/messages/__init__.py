@@ -1,6 +1,6 @@
 """Requests and responses of Kafka's protocol: `read_request` and `response_bytes` are what a server needs.
 
-`apis` is the table of all messages; each is declared once, for all versions, in the module of its kind.
+`apis` is the table of all APIs; each is declared once, for all versions, in the module of its kind.
 """
 
 from decoders.messages.api import Api

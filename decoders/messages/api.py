@@ -1,4 +1,4 @@
-"""What an API is: one row of the table of all requests and responses that we know."""
+"""An API: one row of the table of all known requests and responses."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ _REQUEST_HEADER: Final = (
     "requestApiKey" / INT16,
     "requestApiVersion" / INT16,
     "correlationId" / INT32,
-    "clientId" / NULLABLE_STRING,  # in flexible versions too, so that every broker can read it
+    "clientId" / NULLABLE_STRING,  # not compact even in flexible versions, so that every broker can read it
 )
 
 # Version 0 had no client id; only ControlledShutdown 0 used it.
@@ -26,9 +26,9 @@ RESPONSE_HEADERS: Final = {
 
 @dataclass(frozen=True)
 class Api:
-    """An API of Kafka's protocol: its key and name, the versions that we know, its request and response.
+    """An API of Kafka's protocol: its key and name, the known versions, its request and response.
 
-    Versions from `first_flexible` on are flexible (None: there is none).
+    Versions from `first_flexible` on are flexible (None: no version is).
     """
 
     key: int
@@ -40,24 +40,24 @@ class Api:
     plain_response_header: bool = False
 
     def is_flexible(self, version: int) -> bool:
-        """Whether a version, of those that we know or not, is flexible."""
+        """Whether a version, known or not, is flexible."""
         return self.first_flexible is not None and version >= self.first_flexible
 
     def request_header(self, version: int) -> int:
-        """The version of the header in front of requests of a version: 2 if that is flexible, else 1."""
+        """The version of the header of such requests: 2 if they are flexible, else 1."""
         return 2 if self.is_flexible(version) else 1
 
     def response_header(self, version: int) -> int:
-        """The version of the header in front of responses of a version: 1 if that is flexible, else 0.
+        """The version of the header of such responses: 1 if they are flexible, else 0.
 
-        ApiVersions is always answered behind header 0: who asks does not know yet what we can write.
+        ApiVersions always has header 0: its client does not yet know which versions the server can write.
         """
         return 1 if self.is_flexible(version) and not self.plain_response_header else 0
 
     def request_layout(self, version: int) -> Struct:
-        """The bytes of a request of a version that we know, behind its header."""
+        """The layout of a request of a known version, after its header."""
         return layout_of(self.request, version, self.is_flexible(version))
 
     def response_layout(self, version: int) -> Struct:
-        """The bytes of a response of a version that we know, behind its header."""
+        """The layout of a response of a known version, after its header."""
         return layout_of(self.response, version, self.is_flexible(version))

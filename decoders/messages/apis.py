@@ -1,7 +1,7 @@
 """The table of all APIs, by key: add one in the module of its kind, and here.
 
 Readers, writers, the table in the documentation and the tests follow from the declarations. Names are Kafka's
-own; versions begin with the oldest that a broker of 4.x still reads, and end with those of 4.3 at the latest.
+own. Versions begin with the oldest that a broker of 4.x still reads, and end with those of 4.3 at the latest.
 """
 
 from operator import attrgetter

@@ -1,9 +1,9 @@
 """Writes messages whose arrays are columns, in numpy, derived from the same layouts as `writer`.
 
-A body may hold `Columns` where it would hold a list of structs. Of each array `_Rows` are made first, which
-know how long every struct of it is; from that follow where each begins, and so the *segments* of the message
-(`segments`) with the byte of each of their rows. Neighbours of fixed size are one segment: the partitions of
-an OffsetFetch response without metadata are a single one. A piece of the message takes from each segment the
+A body may hold `Columns` in place of a list of structs. For each array, `_Rows` first computes the length of
+every struct, and from it the position of each. The result is the *segments* of the message (`segments`) with
+the position of each of their rows. Adjacent fields of fixed size form one segment: the partitions of an
+OffsetFetch response without metadata are a single one. A piece of the message takes from each segment the
 rows that begin in it.
 """
 
@@ -38,13 +38,13 @@ Column: TypeAlias = "NDArray[Any] | Array | Columns"
 
 @dataclass(frozen=True)
 class Columns:
-    """An array of n structs as columns: the elements of one array after those of the other, in order.
+    """An array of n structs as columns: the elements of one array after those of the previous one.
 
-    `fields` are columns of n by Kafka's name of the field: of integers and booleans numpy arrays (of any
-    integer type, in range), of ids numpy arrays of 16 bytes (`V16`), of texts and bytes Arrow arrays (binary
-    or string; their nulls are null; text is UTF-8, which is not checked), of arrays of structs `Columns`. A
-    field with a default may be left out. `counts` are how many elements each of the structs around the array
-    has; None for an array of the message itself, which has one.
+    `fields` are columns of n by Kafka's name of the field: numpy arrays for integers and booleans (of any
+    integer type, in range), numpy arrays of 16 bytes (`V16`) for ids, Arrow arrays for texts and bytes
+    (binary or string; their nulls are null; text must be UTF-8, which is not checked), `Columns` for arrays
+    of structs. A field with a default may be missing. `counts` has the number of elements for each of the
+    structs around the array; None for an array of the message itself, which is only one.
     """
 
     fields: Mapping[str, Column]
@@ -59,15 +59,15 @@ class Columns:
 
 @dataclass
 class MessagePlan:
-    """A message of `size` bytes that are yet to be made."""
+    """A message of `size` bytes, not yet written."""
 
     size: int
-    segments: list[tuple[Ints, Segment]] = field(default_factory=list)  # where each of their rows begins
+    segments: list[tuple[Ints, Segment]] = field(default_factory=list)  # with the position of each row
 
     def pieces(self, piece_bytes: int) -> Iterator[memoryview]:
-        """The bytes of the message, so many at a time."""
+        """Write the message in pieces of `piece_bytes`; the last may be shorter."""
         longest = max((segment.longest for _, segment in self.segments), default=0)
-        beyond = np.zeros(0, np.uint8)  # of rows that begin in one piece and end in another
+        beyond = np.zeros(0, np.uint8)  # the ends of rows that begin in the piece before
         for start in range(0, self.size, piece_bytes):
             size = min(piece_bytes, self.size - start)
             data = np.empty(size + longest, np.uint8)
@@ -81,9 +81,9 @@ class MessagePlan:
 
 
 def plan_of(layout: Struct, body: Message) -> MessagePlan:
-    """The plan of a message that may have `Columns` in it.
+    """The plan of a message that may contain `Columns`.
 
-    Raises `UnwritableError`; what else the writer of fields that are not columns raises is `UNWRITABLE`.
+    Raises `UnwritableError`; errors in fields that are not columns are any of `UNWRITABLE`.
     """
     rows = _Rows(1)
     for declared, alone in _fields_of(layout):
@@ -101,13 +101,13 @@ def plan_of(layout: Struct, body: Message) -> MessagePlan:
 
 @cache
 def _fields_of(layout: Struct) -> list[tuple[Renamed, Struct]]:
-    """The fields of a message, each also as a message that has nothing else."""
+    """The fields of a message, each also as a message of its own."""
     return [(declared, Struct(declared)) for declared in layout.subcons]
 
 
 @cache
 def _tags_of(layout: Struct) -> Struct:
-    """The tagged fields of a message, as a message that has nothing else."""
+    """The tagged fields of a message, as a message of their own."""
     return FlexibleStruct(tags=layout.tags) if isinstance(layout, FlexibleStruct) else Struct()
 
 
@@ -116,57 +116,55 @@ def _tags_of(layout: Struct) -> Struct:
 
 @dataclass
 class _Children:
-    """Arrays within n structs: how many elements each has, and these."""
+    """One array in each of n structs: the numbers of elements, and the elements."""
 
     counts: Ints
     rows: "_Rows"
 
     def __post_init__(self) -> None:
-        self.ends = np.append(0, np.cumsum(self.rows.sizes()))  # of every element, if all began at 0
+        self.ends = np.append(0, np.cumsum(self.rows.sizes()))  # of every element, counted from 0
         self.firsts = self.ends[np.append(0, np.cumsum(self.counts))]  # of every array, and the end
 
     def sizes(self) -> Ints:
-        """The bytes of each array."""
+        """The size of each array in bytes."""
         sizes: Ints = np.diff(self.firsts)
         return sizes
 
     def place(self, at: Ints, plan: MessagePlan) -> None:
-        """Put the array of struct i to byte `at[i]`."""
+        """Place the array of struct i at byte `at[i]`."""
         self.rows.place(np.repeat(at - self.firsts[:-1], self.counts) + self.ends[:-1], plan)
 
 
 @dataclass
 class _Rows:
-    """n structs: what they consist of, in order, each with its bytes in every struct (n, or one number)."""
+    """n structs: their parts in order, each with its size in bytes in every struct (n, or one number)."""
 
     count: int
     parts: list[tuple[Segment | _Children, Ints | int]] = field(default_factory=list)
 
     def add(self, part: Segment | _Children, sizes: Ints | int) -> None:
-        """What comes next."""
         self.parts.append((part, sizes))
 
     def add_fixed(self, dtype: np.dtype[Any], values: NDArray[Any] | np.void) -> None:
-        """A value of fixed size that comes next: neighbours are one segment."""
+        """Append a value of fixed size; adjacent ones form one segment."""
         last = self.parts[-1][0] if self.parts else None
         fixed = last if isinstance(last, Fixed) else Fixed()
         fixed.values.append((dtype, values))
         self.parts[len(self.parts) - (fixed is last) :] = [(fixed, fixed.longest)]
 
     def add_constant(self, data: bytes) -> None:
-        """The same bytes in every struct."""
         if data:
             self.add_fixed(np.dtype(f"V{len(data)}"), np.void(data))
 
     def sizes(self) -> Ints:
-        """The bytes of every struct (n)."""
+        """The size of every struct in bytes (n)."""
         total = np.zeros(self.count, np.int64)
         for _, sizes in self.parts:
             total += sizes
         return total
 
     def place(self, at: Ints, plan: MessagePlan) -> None:
-        """Put struct i to byte `at[i]`."""
+        """Place struct i at byte `at[i]`."""
         for part, sizes in self.parts:
             if isinstance(part, _Children):
                 part.place(at, plan)
@@ -180,7 +178,7 @@ class _Rows:
 
 @singledispatch
 def _add(kind: Construct, column: Any, path: str, rows: _Rows) -> None:
-    """Add a field whose values are a column; raises `UnwritableError`."""
+    """Append a field whose values are a column; raises `UnwritableError`."""
     raise UnwritableError(f"{path}: columns are not written for {kind!r}")
 
 
@@ -236,7 +234,6 @@ def _(kind: Sequence, column: Columns, path: str, rows: _Rows) -> None:
 
 
 def _rows_of(layout: Struct, columns: Columns, path: str) -> _Rows:
-    """The structs of an array."""
     rows = _Rows(len(columns))
     for declared in layout.subcons:
         column = columns.fields.get(declared.name)
@@ -256,7 +253,7 @@ _ONE_BYTE: Final = 0x80
 
 
 def _add_lengths(kind: Counted, lengths: Ints, rows: _Rows) -> None:
-    """Add the lengths in front of texts or arrays; -1 is null."""
+    """Append the lengths of texts or arrays; -1 is null."""
     if not isinstance(kind.length, CompactLength):
         rows.add_fixed(np.dtype(f">i{kind.length.length}"), lengths)
     elif lengths.max(initial=0) + 1 < _ONE_BYTE:

@@ -1,6 +1,6 @@
-"""What clients ask about the cluster: its versions, its brokers, its topics, and settings.
+"""Requests about the cluster: its API versions, brokers, topics and configuration.
 
-Source: Kafka 4.3. Of versions that differ in nothing but what their errors mean, nothing is said.
+Source: Kafka 4.3. Versions that differ only in the meaning of errors are not mentioned.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ from decoders.messages.fields import (
 )
 from decoders.messages.versions import tagged, versions
 
-# KIP-511 (v3): the client's name, features of the cluster (KIP-584). v4: features from version 0 on.
+# KIP-511 (v3): the client's name; features of the cluster (KIP-584). v4: features from version 0 on.
 API_VERSIONS: Final = Api(
     key=18,
     name="ApiVersions",
@@ -64,9 +64,9 @@ API_VERSIONS: Final = Api(
     plain_response_header=True,
 )
 
-# v0: no topics means all of them. Since v1 that is null, and none means brokers only. KIP-320 (v7): leader
-# epochs. KIP-430 (v8): authorized operations; KIP-700 (v11) moves those of the cluster to DescribeCluster.
-# KIP-516 (v10, v12): topic ids. v13: an error of the whole.
+# v0: an empty list of topics means all. Since v1 null means all, and an empty list only brokers. KIP-320
+# (v7): leader epochs. KIP-430 (v8): authorized operations; KIP-700 (v11) moves those of the cluster to
+# DescribeCluster. KIP-516 (v10, v12): topic ids. v13: an error of the whole request.
 METADATA: Final = Api(
     key=3,
     name="Metadata",
@@ -160,7 +160,7 @@ DESCRIBE_CLUSTER: Final = Api(
     ),
 )
 
-# KIP-966. Where to go on: the next topic, and its next partition; null at the end.
+# KIP-966. The position at which to continue: the next topic, and its next partition; null at the end.
 _CURSOR: Final = Default(nullable_struct(Struct("topicName" / STRING, "partitionIndex" / INT32)), None)
 
 DESCRIBE_TOPIC_PARTITIONS: Final = Api(
@@ -191,7 +191,7 @@ DESCRIBE_TOPIC_PARTITIONS: Final = Api(
                         "leaderEpoch" / Default(INT32, -1),
                         "replicaNodes" / array(INT32),
                         "isrNodes" / array(INT32),
-                        # May be null, and Kafka's default is that, but Java's Admin 4.3 fails on null.
+                        # May be null, which is also Kafka's default, but Java's Admin 4.3 fails on null.
                         "eligibleLeaderReplicas" / Default(array(INT32, nullable=True), []),
                         "lastKnownElr" / Default(array(INT32, nullable=True), []),
                         "offlineReplicas" / Default(array(INT32), []),
@@ -204,7 +204,7 @@ DESCRIBE_TOPIC_PARTITIONS: Final = Api(
     ),
 )
 
-# KIP-226 (v1): where a setting comes from. KIP-569 (v3): its type and documentation.
+# KIP-226 (v1): the source of a value. KIP-569 (v3): type and documentation.
 DESCRIBE_CONFIGS: Final = Api(
     key=32,
     name="DescribeConfigs",

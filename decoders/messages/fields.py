@@ -1,4 +1,4 @@
-"""Fields that many messages have."""
+"""Fields that many messages have in common."""
 
 from typing import Final
 
@@ -11,4 +11,4 @@ ERROR_CODE: Final = Default(INT16, 0)
 ERROR_MESSAGE: Final = Default(NULLABLE_STRING, None)
 
 INCLUDE_AUTHORIZED_OPERATIONS: Final = Default(BOOL, False)
-AUTHORIZED_OPERATIONS: Final = Default(INT32, -(2**31))  # a set of bits; the lowest number: not asked for
+AUTHORIZED_OPERATIONS: Final = Default(INT32, -(2**31))  # a set of bits; the lowest number: not requested

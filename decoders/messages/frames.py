@@ -1,8 +1,7 @@
-"""Requests and responses as they travel: a size of four bytes, a header, a message.
+"""Requests and responses as they are sent: a size of four bytes, a header, a message.
 
-A *frame* is what stands behind the size. Who reads from strangers bounds it before reading it; what a request
-takes in memory is then bounded too, by ten bytes for each byte of its frame, and some 250 for each of
-`MOST_ELEMENTS`.
+A *frame* is everything after the size. A server limits its size before reading it. The memory of a request is
+then limited too: ten bytes for each byte of its frame, and about 250 for each of `MOST_ELEMENTS`.
 """
 
 import struct
@@ -29,10 +28,10 @@ from decoders.rows.source import UNREADABLE
 
 
 class Request(NamedTuple):
-    """A request: of which API and version, who asks, and the message, a dict of Kafka's names (`reader`).
+    """A request: its API and version, its client, and the message, a dict with Kafka's names (see `reader`).
 
-    A client id that is null is "", as for a broker. The body is None where ApiVersions comes in a version
-    that we do not know: it is answered all the same, in version 0 with the error UNSUPPORTED_VERSION.
+    A null client id is "", as in a broker. The body is None for ApiVersions in an unknown version: a server
+    answers that too, in version 0 with the error UNSUPPORTED_VERSION.
     """
 
     api_key: int
@@ -43,7 +42,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response: to which request, and the message, a dict of Kafka's names."""
+    """A response: the correlation id of its request, and the message, a dict with Kafka's names."""
 
     correlation_id: int
     body: Message
@@ -52,20 +51,21 @@ class Response(NamedTuple):
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _SIZE: Final = struct.Struct(">i")
 MOST_ELEMENTS: Final = 350_000
-"""Elements of a request (names, topics, partitions to which more belongs): as many offsets fit into 4 MiB."""
+"""Limit on the elements of a request (names, topics, partitions): 4 MiB hold as many offsets."""
 
-_UNREAD: Final = Struct()  # stands for a message whose version we do not know
+_UNREAD: Final = Struct()  # placeholder for a message of an unknown version
 
 
-# --- what a server does ------------------------------------------------------------------------------------
+# --- for servers -------------------------------------------------------------------------------------------
 
 
 def read_request(frame: bytes) -> Request:
-    """Read a request; bytes behind the message are ignored, as brokers ignore them.
+    """Read a request; bytes after the message are ignored, as in a broker.
 
     Raises `DecodeError`, and nothing else, whatever the bytes are. Its `kind` is UNKNOWN_TYPE for an API that
-    is not in `APIS`, UNSUPPORTED_VERSION for a version that the API does not have, TOO_LARGE for one of more
-    than `MOST_ELEMENTS`, else MALFORMED; its `reason` says where, what was expected and what was found.
+    is not in `APIS`, UNSUPPORTED_VERSION for a version that the API does not have, TOO_LARGE for more than
+    `MOST_ELEMENTS`, else MALFORMED; its `reason` is a sentence with the place, the expectation and the
+    finding.
     """
     try:
         api_key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -81,9 +81,7 @@ def read_request(frame: bytes) -> Request:
         reason = f"{subject}: expected at most {MOST_ELEMENTS} elements, found more: ask for fewer at once"
         raise DecodeError(ErrorKind.TOO_LARGE, reason, field="", at_byte=at) from None
     except UNREADABLE:
-        raise _what_is_wrong(
-            frame, header_layout, layout, _subject(APIS[api_key], version, "request")
-        ) from None
+        raise _error_of(frame, header_layout, layout, _subject(APIS[api_key], version, "request")) from None
     client_id = header["clientId"] or ""
     return Request(api_key, version, header["correlationId"], client_id, None if layout is _UNREAD else body)
 
@@ -106,7 +104,7 @@ def _request_layouts(api_key: int, version: int) -> tuple[Struct, Struct]:
 
 
 def prepare() -> None:
-    """Write all readers of requests and writers of responses now (some 0.3 s), not each at its first use."""
+    """Compile all readers of requests and writers of responses now (about 0.3 s), not at their first use."""
     for api in APIS.values():
         for version in api.versions:
             header, layout = _request_layouts(api.key, version)
@@ -117,10 +115,10 @@ def prepare() -> None:
 
 
 def response_bytes(api_key: int, version: int, correlation_id: int, body: Message) -> bytes:
-    """A response as it is sent: size, header and message.
+    """Write a response: size, header and message.
 
-    The body is a dict of Kafka's names. Fields with a default may be left out, and fields that the version
-    lacks are not looked at: one body serves all versions. Raises `UnwritableError`.
+    The body is a dict with Kafka's names. Fields with a default may be missing, and fields that the version
+    lacks are ignored: one body serves all versions. Raises `UnwritableError`.
     """
     api = _api(api_key, version)
     with _named(api, version, "response"):
@@ -130,7 +128,7 @@ def response_bytes(api_key: int, version: int, correlation_id: int, body: Messag
 
 @dataclass(frozen=True)
 class Pieces:
-    """A response as it is sent, in pieces that are made when they are asked for; `size` is that of all."""
+    """A response in pieces that are written while iterating, once; `size` is the total in bytes."""
 
     size: int
     _pieces: Iterator[memoryview]
@@ -142,11 +140,11 @@ class Pieces:
 def response_pieces(
     api_key: int, version: int, correlation_id: int, body: Message, *, piece_bytes: int = 1 << 20
 ) -> Pieces:
-    """A large response as it is sent: size, header and message, in pieces of so many bytes.
+    """Write a large response: size, header and message, in pieces of `piece_bytes`.
 
-    Arrays of structs in the body may be `Columns`, down from those of the message itself; the bytes are those
-    of `response_bytes`. Raises `UnwritableError`, before the first piece. The columns must not change until
-    the last.
+    An array of structs in the body, or within other `Columns`, may be `Columns`; the bytes equal those of
+    `response_bytes`. Raises `UnwritableError`, before the first piece. The columns must not change until the
+    last piece.
     """
     api = _api(api_key, version)
     with _named(api, version, "response"):
@@ -156,11 +154,11 @@ def response_pieces(
     return Pieces(len(before) + plan.size, chain([memoryview(before)], plan.pieces(piece_bytes)))
 
 
-# --- what a client does ------------------------------------------------------------------------------------
+# --- for clients -------------------------------------------------------------------------------------------
 
 
 def request_bytes(api_key: int, version: int, correlation_id: int, client_id: str, body: Message) -> bytes:
-    """A request as it is sent: size, header and message; see `response_bytes`."""
+    """Write a request: size, header and message; the body is as for `response_bytes`."""
     api = _api(api_key, version)
     header = {
         "requestApiKey": api_key,
@@ -174,9 +172,9 @@ def request_bytes(api_key: int, version: int, correlation_id: int, client_id: st
 
 
 def read_response(api_key: int, version: int, frame: bytes) -> Response:
-    """Read the response to a request of this API and version; raises `DecodeError` as `read_request` does.
+    """Read the response to a request of this API and version; raises `DecodeError` like `read_request`.
 
-    `UnwritableError` is raised if there is no such request.
+    Raises `UnwritableError` if there is no such request.
     """
     api = _api(api_key, version)
     header_layout = RESPONSE_HEADERS[api.response_header(version)]
@@ -185,15 +183,15 @@ def read_response(api_key: int, version: int, frame: bytes) -> Response:
         header, at = reader_of(header_layout)(frame, 0)
         body, _ = reader_of(layout)(frame, at)
     except UNREADABLE:
-        raise _what_is_wrong(frame, header_layout, layout, _subject(api, version, "response")) from None
+        raise _error_of(frame, header_layout, layout, _subject(api, version, "response")) from None
     return Response(header["correlationId"], body)
 
 
-# --- both --------------------------------------------------------------------------------------------------
+# --- for both ----------------------------------------------------------------------------------------------
 
 
 def _api(api_key: int, version: int) -> Api:
-    """An API that has this version."""
+    """Return the API; `UnwritableError` unless it has this version."""
     api = APIS.get(api_key)
     if api is None:
         raise UnwritableError(f"expected a known API, found {api_key}")
@@ -207,12 +205,12 @@ def _expected_versions(api: Api) -> str:
 
 
 def _subject(api: Api, version: int, direction: str) -> str:
-    """A message as sentences to people call it: `OffsetFetch request v9`."""
+    """The name of a message in errors: `OffsetFetch request v9`."""
     return f"{api.name} {direction} v{version}"
 
 
-def _what_is_wrong(frame: bytes, header: Struct, layout: Struct, subject: str) -> DecodeError:
-    """The error of a frame that the fast readers refused, found by `construct` within a bound."""
+def _error_of(frame: bytes, header: Struct, layout: Struct, subject: str) -> DecodeError:
+    """Find the error in a frame that the fast readers refused, by `construct`, with limited reads."""
     stream = ReadsLeft(frame, MESSAGE_READS)
     try:
         header.parse_stream(stream)
@@ -224,7 +222,7 @@ def _what_is_wrong(frame: bytes, header: Struct, layout: Struct, subject: str) -
 
 @contextmanager
 def _named(api: Api, version: int, direction: str) -> Iterator[None]:
-    """Say of which message it is that something cannot be written."""
+    """Add the name of the message to errors of writing."""
     try:
         yield
     except UNWRITABLE as error:

@@ -1,6 +1,6 @@
-"""What clients ask about groups: their coordinators, which there are, their members; and to delete them.
+"""Requests about groups: coordinators, the list of groups, their members, and deletion.
 
-Source: Kafka 4.3. Of versions that differ in nothing but what their errors mean, nothing is said.
+Source: Kafka 4.3. Versions that differ only in the meaning of errors are not mentioned.
 """
 
 from typing import Final
@@ -63,7 +63,7 @@ FIND_COORDINATOR: Final = Api(
     ),
 )
 
-# KIP-518 (v4): by state. KIP-848 (v5): by type. No filter: all.
+# KIP-518 (v4): filter by state. KIP-848 (v5): filter by type. Empty: all.
 LIST_GROUPS: Final = Api(
     key=16,
     name="ListGroups",
@@ -89,7 +89,7 @@ LIST_GROUPS: Final = Api(
 )
 
 # Classic groups. KIP-430 (v3): authorized operations. KIP-345 (v4): static members. KIP-1043 (v6): an error
-# for a group that is not there.
+# for a missing group.
 DESCRIBE_GROUPS: Final = Api(
     key=15,
     name="DescribeGroups",
@@ -131,7 +131,7 @@ _ASSIGNMENT: Final = Struct(
     "topicPartitions" / array(Struct("topicId" / UUID, "topicName" / STRING, "partitions" / array(INT32))),
 )
 
-# KIP-848. KIP-1099 (v1): whether a member is a classic (0) or a consumer (1) one.
+# KIP-848. KIP-1099 (v1): whether a member uses the classic (0) or the consumer (1) protocol.
 CONSUMER_GROUP_DESCRIBE: Final = Api(
     key=69,
     name="ConsumerGroupDescribe",

@@ -1,7 +1,6 @@
-"""What clients ask about offsets: those that groups have committed, those at which logs begin and end; and to
-commit and to delete them.
+"""Requests about offsets: committed offsets, ends of logs, commits and deletions.
 
-Source: Kafka 4.3. Of versions that differ in nothing but what their errors mean, nothing is said.
+Source: Kafka 4.3. Versions that differ only in the meaning of errors are not mentioned.
 """
 
 from typing import Final
@@ -40,9 +39,9 @@ _COMMITTED_TOPICS: Final = array(
     )
 )
 
-# KIP-88 (v2): null topics are all, and an error of the whole. KIP-320 (v5): leader epochs. KIP-447 (v7):
-# whether offsets of open transactions are an error. KIP-709 (v8): many groups. KIP-848: the member that asks
-# (v9), topic ids in place of names (v10).
+# KIP-88 (v2): null topics mean all; an error of the whole response. KIP-320 (v5): leader epochs. KIP-447
+# (v7): whether offsets in open transactions are an error. KIP-709 (v8): many groups. KIP-848: the requesting
+# member (v9), topic ids in place of names (v10).
 OFFSET_FETCH: Final = Api(
     key=9,
     name="OffsetFetch",
@@ -77,8 +76,8 @@ OFFSET_FETCH: Final = Api(
     ),
 )
 
-# Timestamps: -1 the end, -2 the beginning. KIP-98 (v2): whether open transactions count. KIP-320 (v4): leader
-# epochs. Later versions know more such timestamps; v10 has a timeout for those that are slow to answer.
+# Timestamps: -1 the end, -2 the beginning. KIP-98 (v2): the isolation level. KIP-320 (v4): leader epochs.
+# Later versions add more such timestamps; v10 has a timeout for those that take long.
 LIST_OFFSETS: Final = Api(
     key=2,
     name="ListOffsets",
@@ -124,7 +123,7 @@ LIST_OFFSETS: Final = Api(
     ),
 )
 
-# v5 has no retention time any more (KIP-211). KIP-320 (v6): leader epochs. KIP-345 (v7): static members.
+# v5 drops the retention time (KIP-211). KIP-320 (v6): leader epochs. KIP-345 (v7): static members.
 OFFSET_COMMIT: Final = Api(
     key=8,
     name="OffsetCommit",

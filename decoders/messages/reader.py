@@ -1,7 +1,7 @@
 """Functions that read a message into plain objects, derived from its layout.
 
-As `rows.compiler` does for records, each layout is written out, once, as the function that a person would
-write for it. The begin of that of an OffsetFetch request:
+As in `rows.compiler`, each layout becomes, once, the Python function that a person would write for it. The
+beginning of the one for an OffsetFetch request:
 
     def read(data, at):
         if 0 <= (count := data[at] - 1) <= 100:
@@ -10,11 +10,11 @@ write for it. The begin of that of an OffsetFetch request:
         ...
         return {"groupId": message_groupId, ...}, at
 
-It takes the bytes and where to start, and returns the message and the byte after it: structs are dicts of
-Kafka's names, arrays lists, ids text in Kafka's form (22 characters), null is None; tagged fields that are
-absent have their default. A count of elements beyond the bytes that are left is refused before any is made;
-so is one beyond `most` elements of the whole message, which raises `TooManyError`: an element of two bytes
-becomes some 250 of memory. Numbers in arrays are no elements of this kind.
+It takes the bytes and the start, and returns the message and the position after it. Structs are dicts with
+Kafka's names, arrays are lists, ids are text in Kafka's form (22 characters), null is None; absent tagged
+fields have their default. A count of elements over the number of remaining bytes is refused before any
+element is created. So are more than `most` elements in the whole message, with `TooManyError`: an element of
+two bytes takes about 250 in memory. Numbers in arrays do not count as elements.
 """
 
 import struct
@@ -49,7 +49,7 @@ Message = dict[str, Any]
 
 
 class TooManyError(Exception):
-    """A message has more elements than were asked for."""
+    """A message has more elements than allowed."""
 
 
 _NAMES: Final = {
@@ -63,15 +63,15 @@ _NAMES: Final = {
 
 
 class ReadMessage(Protocol):
-    """Reads a message."""
-
-    def __call__(self, data: bytes, at: int) -> tuple[Message, int]:
-        """The message that starts at a byte, and the byte after it; raises `UNREADABLE`."""
+    def __call__(self, data: bytes, at: int) -> tuple[Message, int]: ...
 
 
 @cache
 def reader_of(layout: Struct, most: int | None = None) -> ReadMessage:
-    """The function that reads a message of at most so many elements; written and compiled once."""
+    """The function that reads a message of at most `most` elements (None: no limit); compiled once.
+
+    It takes the bytes and the start, returns the message and the position after it, and raises `UNREADABLE`.
+    """
     source = _ReaderSource("def read(data, at):", dict(_NAMES), is_bounded=most is not None)
     if most is not None:
         source.add(f"left = {most}")
@@ -83,16 +83,16 @@ def reader_of(layout: Struct, most: int | None = None) -> ReadMessage:
 
 @dataclass
 class _ReaderSource(FunctionSource):
-    """A function that reads; `is_bounded`: it counts in `left` how many elements there may still be."""
+    """The source of a reader; if `is_bounded`, its variable `left` counts the elements still allowed."""
 
     is_bounded: bool = False
 
 
 @singledispatch
 def _write(declaration: Construct, name: str, source: _ReaderSource) -> str:
-    """Write what reads a declared thing at `at`, and return the expression of its value.
+    """Write the code that reads a declared value at `at`, and return the expression of the value.
 
-    The variables that it needs begin with `name`.
+    The variables of that code begin with `name`.
     """
     raise TypeError(f"no reader can be derived from {declaration!r}")
 
@@ -186,7 +186,7 @@ def _write_fields(declaration: Struct, name: str, source: _ReaderSource) -> list
 
 
 def _write_tag(field: Renamed, name: str, source: _ReaderSource) -> None:
-    """Write what reads the content of a tagged field into a variable."""
+    """Write the code that reads the content of a tagged field into a variable."""
     value = _write(field, name, source)
     source.add(f"{name} = {value}")
 

@@ -1,4 +1,4 @@
-"""What stands at the same place of n structs, and is written at once: numbers, sizes, contents of texts."""
+"""Values at the same place of n structs, written at once: numbers, lengths, contents of texts."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -12,45 +12,43 @@ Bytes = NDArray[np.uint8]
 
 
 class Segment(Protocol):
-    """What stands at the same place of n structs."""
+    """The values at the same place of n structs."""
 
     @property
     def longest(self) -> int:
-        """The bytes that the longest row takes."""
+        """The size of the longest row in bytes."""
 
     def write(self, data: Bytes, at: Ints, rows: slice) -> None:
-        """Write some rows, each at its byte of `data`."""
+        """Write the given rows, row i at byte `at[i]` of `data`."""
 
 
 def _scatter(data: Bytes, at: Ints, values: NDArray[Any]) -> None:
-    """Write values of one size, each at its byte of `data`."""
+    """Write values of one size, value i at byte `at[i]` of `data`."""
     size = values.dtype.itemsize
     _at_every_byte(data, size)[at] = values.view(f"V{size}")
 
 
 def _at_every_byte(data: Bytes, size: int) -> NDArray[Any]:
-    """The `size` bytes from each byte on."""
+    """A view of the `size` bytes that follow each byte."""
     return np.ndarray(len(data) - size + 1, f"V{size}", data, strides=(1,))
 
 
 @dataclass
 class Fixed:
-    """Neighbours of fixed size: n values each, or one for all rows."""
+    """Adjacent values of fixed size: n values each, or one for all rows."""
 
     values: list[tuple[np.dtype[Any], NDArray[Any] | np.void]] = field(default_factory=list)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """All of them, in big-endian order, without gaps."""
         return np.dtype([(f"f{number}", dtype) for number, (dtype, _) in enumerate(self.values)])
 
     @property
     def longest(self) -> int:
-        """The size of every row."""
         return self.dtype.itemsize
 
     def write(self, data: Bytes, at: Ints, rows: slice) -> None:
-        """Write the values side by side, then each row where it belongs."""
+        """Build the rows with their values side by side, then write each to its place."""
         made = np.empty(len(at), self.dtype)
         for number, (_, values) in enumerate(self.values):
             made[f"f{number}"] = values[rows] if isinstance(values, np.ndarray) else values
@@ -71,11 +69,9 @@ class Varints:
 
     @property
     def longest(self) -> int:
-        """The most bytes that a varint has."""
         return len(_VARINT_STEPS) + 1
 
     def write(self, data: Bytes, at: Ints, rows: slice) -> None:
-        """Write those of one size after those of the other."""
         numbers, sizes = self.numbers[rows], self.sizes[rows]
         for size in np.unique(sizes):
             chosen = np.flatnonzero(sizes == size)
@@ -87,7 +83,7 @@ class Varints:
 
 @dataclass
 class Contents:
-    """Bytes of texts (n), of any length."""
+    """The bytes of n texts of any length."""
 
     source: Bytes
     starts: Ints
@@ -95,11 +91,10 @@ class Contents:
 
     @property
     def longest(self) -> int:
-        """The length of the longest."""
         return int(self.lengths.max())
 
     def write(self, data: Bytes, at: Ints, rows: slice) -> None:
-        """Write those of one length after those of the other: lengths that differ are few, or texts are."""
+        """Write the texts of one length at a time: either there are few distinct lengths, or few texts."""
         starts, lengths = self.starts[rows], self.lengths[rows]
         some = np.flatnonzero(lengths)
         order = some[np.argsort(lengths[some].astype(np.min_scalar_type(self.longest)), kind="stable")]

@@ -1,7 +1,7 @@
-"""One declaration for all versions of a message, and the layout of each version, which follows from it.
+"""One declaration for all versions of a message, and the layout of each version, derived from it.
 
-A message is a `Struct` of the alphabet of all formats (`formats.wire`), written as versions before flexible
-ones have it. What not every version has is wrapped:
+A message is a `Struct` of the types in `formats.wire`, as in versions that are not flexible. Fields that not
+all versions have are wrapped:
 
     Struct(
         "throttleTimeMs" / versions("3+", INT32, default=0),
@@ -9,8 +9,8 @@ ones have it. What not every version has is wrapped:
         "supportedFeatures" / tagged(0, array(...), default=[], since=3),
     )
 
-`layout_of` leaves out the fields that a version lacks, and writes the rest as flexible versions do, if it is
-one: compact lengths, and tagged fields behind every struct.
+`layout_of` drops the fields that a version lacks. For a flexible version it adds compact lengths, and tagged
+fields after every struct.
 """
 
 # mypy: allow-subclassing-any
@@ -31,11 +31,11 @@ from decoders.formats.wire import (
     Text,
 )
 
-REQUIRED: Final = object()  # the default of a field that must be given to be written
+REQUIRED: Final = object()  # the default of a field without a default
 
 
 class Versioned(Subconstruct):
-    """A field that some versions have: in which, in which of these it may be null, and its tag, if any."""
+    """A field of some versions (`span`), nullable in some of these, with its tag, if any."""
 
     def __init__(self, kind: Construct, span: range, nullable: range, default: Any, tag: int | None) -> None:
         super().__init__(kind)
@@ -46,7 +46,7 @@ class Versioned(Subconstruct):
 
 
 def span_of(text: str) -> range:
-    """Versions as Kafka writes them: `3+`, `0-7`, `0`."""
+    """Parse versions as Kafka writes them: `3+`, `0-7`, `0`."""
     first, dash, last = text.removesuffix("+").partition("-")
     newest = 0x7FFF if text.endswith("+") else int(last if dash else first)
     return range(int(first), newest + 1)
@@ -55,24 +55,24 @@ def span_of(text: str) -> range:
 def versions(
     span: str, kind: Construct, *, default: Any = REQUIRED, nullable: str | None = None
 ) -> Versioned:
-    """A field that versions `span` have; a text or an array may be null in those of `nullable`."""
+    """A field of the versions `span`; a text or an array may be null in the versions `nullable`."""
     return Versioned(kind, span_of(span), span_of(nullable) if nullable else range(0), default, None)
 
 
 def tagged(tag: int, kind: Construct, *, default: Any, since: int) -> Versioned:
-    """A tagged field, which is left out where it holds its default."""
+    """A tagged field, which is not written if it has its default."""
     return Versioned(kind, span_of(f"{since}+"), range(0), default, tag)
 
 
 @cache
 def layout_of(message: Struct, version: int, is_flexible: bool) -> Struct:
-    """The bytes of one version of a message: a `Struct`, or `FlexibleStruct`, without `Versioned` in it."""
+    """The layout of one version of a message: a `Struct` or `FlexibleStruct` without any `Versioned`."""
     return _layout(message, version, is_flexible)
 
 
 @singledispatch
 def _layout(kind: Construct, version: int, is_flexible: bool) -> Construct:
-    """A kind as a version has it: the same, if nothing follows."""
+    """A declaration as one version has it."""
     return kind
 
 
@@ -129,7 +129,7 @@ def _tag(field: Renamed) -> int | None:
 
 
 def _counted(kind: Counted, length: Construct, *, nullable: bool) -> Counted:
-    """The same text, bytes or array with another length in front."""
+    """The same text, bytes or array with another type of length."""
     match kind:
         case Text() | Blob():
             return type(kind)(length, nullable=nullable)

@@ -1,6 +1,6 @@
 """Functions that write a message from plain objects, derived from its layout; the reverse of `reader`.
 
-The begin of that of an OffsetFetch response:
+The beginning of the one for an OffsetFetch response:
 
     def write(message):
         done, out = [], []
@@ -14,8 +14,8 @@ The begin of that of an OffsetFetch response:
                 out.clear()
         return b"".join(done + out)
 
-A field with a default may be left out; so may those that the version lacks, which are not looked at. Tagged
-fields that hold their default are not written, as in Kafka.
+A field with a default may be missing; fields that the version lacks are ignored. Tagged fields that have
+their default are not written, as in Kafka.
 """
 
 import base64
@@ -49,16 +49,16 @@ Write = Callable[[Any], bytes]
 
 
 class UnwritableError(ValueError):
-    """A message that cannot be written: a field is missing, of another type, or too large."""
+    """A message that cannot be written: a field is missing, has the wrong type, or is too large."""
 
 
 UNWRITABLE: Final = (KeyError, TypeError, AttributeError, ValueError, struct.error)
-"""What the functions raise for what cannot be written: a field is missing, of another type, or too large."""
+"""The exceptions of a writer: a field is missing, has the wrong type, or is too large."""
 
 
 @cache
 def writer_of(layout: Construct) -> Write:
-    """The function that writes a message; written and compiled once."""
+    """The function that writes a message; compiled once. It raises `UNWRITABLE`."""
     source = _WriterSource("def write(message):", dict(_NAMES))
     source.add("done, out = [], []", "add = out.append")
     _write(layout, "message", "message", source)
@@ -67,29 +67,27 @@ def writer_of(layout: Construct) -> Write:
     return write
 
 
-# --- what the functions call -------------------------------------------------------------------------------
+# --- called by the functions -------------------------------------------------------------------------------
 
 
 def varint(number: int) -> bytes:
-    """An unsigned varint."""
     written: bytes = VARINT.build(number)
     return written
 
 
-_AT_ONCE: Final = 4_096  # pieces of a message that are joined: apart they take ten times their bytes
+_AT_ONCE: Final = 4_096  # pieces to join at a time: separate, they take ten times the memory of their bytes
 _MOST: Final = 0x3FFF
 _SHORT: Final = [varint(count + 1) for count in range(_MOST)]
-"""The lengths in front of compact types that take one byte or two: nearly all."""
+"""Compact lengths of one or two bytes: nearly all."""
 
 
 def _compact(count: int) -> bytes:
-    """The length in front of elements or bytes; -1 for null."""
+    """Write the compact length of elements or bytes; -1 for null."""
     written: bytes = COMPACT_LENGTH.build(count)
     return written
 
 
 def _text_length(count: int) -> bytes:
-    """The length in front of text."""
     if count > MAX_TEXT_BYTES:
         raise ValueError(f"expected at most {MAX_TEXT_BYTES} bytes of text, found {count}")
     return _compact(count)
@@ -107,7 +105,7 @@ def _integers(letter: str, values: list[int]) -> bytes:
 
 
 def _tags(present: list[tuple[int, bytes]]) -> bytes:
-    """A section of tagged fields: tags, in order, and their content."""
+    """Write a section of tagged fields from tags, in order, and their contents."""
     return varint(len(present)) + b"".join(
         varint(tag) + varint(len(content)) + content for tag, content in present
     )
@@ -128,7 +126,7 @@ _NAMES: Final = {
 
 @dataclass
 class _WriterSource(FunctionSource):
-    """A function that writes: a run is what `struct` packs at once, expressions and their letters."""
+    """The source of a writer; `run` has the expressions for one call of `struct`, and their letters."""
 
     def end_run(self) -> None:
         """Write the call of `struct` for the values of fixed size since the last line."""
@@ -144,9 +142,9 @@ class _WriterSource(FunctionSource):
 
 @singledispatch
 def _write(declaration: Construct, value: str, name: str, source: FunctionSource) -> None:
-    """Write what writes a declared thing whose value is an expression.
+    """Write the code that writes a declared value, given by an expression.
 
-    The variables that it needs begin with `name`.
+    The variables of that code begin with `name`.
     """
     raise TypeError(f"no writer can be derived from {declaration!r}")
 
@@ -179,7 +177,9 @@ def _(declaration: Blob, value: str, name: str, source: FunctionSource) -> None:
 
 @contextmanager
 def _unless_null(declaration: Counted, value: str, name: str, source: FunctionSource) -> Iterator[None]:
-    """Write what puts a value into a variable, and null; this context writes what writes anything else."""
+    """Write the code for null; the code for other values, in the variable `name`, is added in this
+    context.
+    """
     source.add(f"{name} = {value}")
     if not declaration.nullable:
         yield
@@ -237,7 +237,7 @@ def _(declaration: FlexibleStruct, value: str, name: str, source: FunctionSource
 
 
 def _value_of(field: Renamed, message: str) -> str:
-    """The expression of a field's value: with a default, if it has one."""
+    """The expression of a field's value, with the default, if it has one."""
     if isinstance(field.subcon, Default):
         return f'{message}.get("{field.name}", {field.subcon.value!r})'
     return f'{message}["{field.name}"]'

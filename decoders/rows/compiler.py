@@ -1,8 +1,8 @@
 """Functions that read a message and write its JSON, derived from its declaration.
 
-`construct` takes tens of microseconds for a message. Here each declaration is written out, once, as the
-function that a person would write for it, which takes one or two. That of `REGULAR_EXPRESSION_KEY` begins and
-ends
+`construct` takes tens of microseconds for a message. Here each declaration becomes, once, the Python function
+that a person would write for it, which takes one or two. Beginning and end of the one for
+`REGULAR_EXPRESSION_KEY`:
 
     def read(data, at, before=""):
         if data[at] == 0 and (count := data[at + 1]) <= 100:
@@ -22,12 +22,12 @@ ends
         message = f'{before}{{"groupId":{message_groupId},"regularExpression":{message_regularExpression}}}'
         return (with_kafkas_escapes(message) if "\\u" in message else message), at
 
-It takes the bytes and where to start, and returns the JSON and the byte after it. Short texts and lists,
-which nearly all are, have a fast path; the path for all others follows it. Loops end because every element
-has an index (`source` says how bytes are refused).
+It takes the bytes and the start, and returns the JSON and the position after the message. Short texts and
+lists, nearly all, take a fast path. Loops end because every element reads at least one byte; `source`
+explains how malformed bytes are refused.
 
-The text is that of Kafka's JSON converters: ids and bytes are base64, a tagged field that holds its default
-is left out.
+The JSON equals that of Kafka's JSON converters: ids and bytes are base64, and tagged fields that have their
+default are left out.
 """
 
 from functools import cache, singledispatch
@@ -57,15 +57,16 @@ from decoders.rows.source import (
 
 
 class ReadRow(Protocol):
-    """Reads a message."""
-
-    def __call__(self, data: bytes, at: int, before: str = "") -> tuple[str, int]:
-        """The JSON of the message that starts at a byte, behind some text, and the byte after the message."""
+    def __call__(self, data: bytes, at: int, before: str = "") -> tuple[str, int]: ...
 
 
 @cache
 def reader_of(declaration: Struct, prefix: str = "", suffix: str = "") -> ReadRow:
-    """The function that reads a message; written and compiled once. Its JSON has text around it."""
+    """The function that reads a message; compiled once.
+
+    It takes the bytes, the start and a text to put first. It returns the JSON, with `prefix` and `suffix`
+    around it, and the position after the message, and raises `UNREADABLE`.
+    """
     source = FunctionSource('def read(data, at, before=""):', dict(NAMES))
     message = _write(declaration, "message", source)
     source.add("if at > len(data):", "    raise IndexError")
@@ -76,7 +77,7 @@ def reader_of(declaration: Struct, prefix: str = "", suffix: str = "") -> ReadRo
 
 
 def _literal(text: str) -> str:
-    """Text as it stands in an f-string."""
+    """Escape text for an f-string."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -85,9 +86,9 @@ def _literal(text: str) -> str:
 
 @singledispatch
 def _write(declaration: Construct, name: str, source: FunctionSource) -> str:
-    """Write what reads a declared thing at `at`, and return how its JSON stands in an f-string.
+    """Write the code that reads a declared value at `at`, and return its JSON as part of an f-string.
 
-    The variables that it needs begin with `name`.
+    The variables of that code begin with `name`.
     """
     raise TypeError(f"no reader can be derived from {declaration!r}")
 
@@ -141,7 +142,6 @@ def _(declaration: Sequence, name: str, source: FunctionSource) -> str:
 
 
 def _write_integers(declaration: Sequence, element: Integer, name: str, source: FunctionSource) -> None:
-    """Write what reads `length` integers."""
     size, letter = element.length, element.fmtstr[-1]
     source.names[f"formats_{letter}"] = formats(letter)
     short = (
@@ -154,7 +154,7 @@ def _write_integers(declaration: Sequence, element: Integer, name: str, source: 
 
 
 def _write_elements(declaration: Construct, name: str, source: FunctionSource) -> None:
-    """Write what reads `length` elements of any kind; more than there are bytes are refused at once."""
+    """Write the code that reads `length` elements; it refuses more than there are bytes at once."""
     refuse_impossible_count(source)
     with source.block("if length:"):
         source.add(f"{name}_elements = []")
@@ -188,9 +188,9 @@ def _write_fields(declaration: Struct, name: str, source: FunctionSource) -> str
 
 
 def _write_tags(declaration: FlexibleStruct, name: str, source: FunctionSource) -> list[str]:
-    """Write what reads a section of tagged fields into variables, and return these.
+    """Write the code that reads a section of tagged fields into variables, and return their names.
 
-    Each holds `,"name":content`, or nothing where the field is absent or holds its default.
+    Each variable holds `,"name":content`, or nothing if the field is absent or has its default.
     """
     variables = [f"{name}_{field.name}" for field in declaration.tags.values()]
     for variable in variables:
@@ -201,7 +201,7 @@ def _write_tags(declaration: FlexibleStruct, name: str, source: FunctionSource) 
 
 
 def _write_tag(field: Renamed, name: str, source: FunctionSource) -> None:
-    """Write what reads the content of a tagged field."""
+    """Write the code that reads the content of a tagged field."""
     content = _write(field, name, source)
     source.add(f"{name} = f',\"{field.name}\":{content}'")
     with source.block(f"if {name} == {_default_text(field)!r}:"):

@@ -20,8 +20,8 @@ from decoders.rows.reference import PREFIX_BYTES, FaultSearch, parse_message, re
 from decoders.rows.runtime import with_kafkas_escapes
 from decoders.rows.source import UNREADABLE
 
-# What is known of a key: the text of the record up to its value, and what makes the whole of that text and
-# the value (None for a tombstone); a search is for what is wrong with it.
+# The result for a key is the text of the record before its value, and a function that appends the value (None
+# for a tombstone) to that text, with a `FaultSearch` for its errors.
 ReadValue = Callable[[str, bytes | None, FaultSearch], str]
 KeyReader = KeyCache[bytes | None, tuple[str, ReadValue]]
 
@@ -37,10 +37,10 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
 
 
 def key_reader(record_types: RecordTypes) -> KeyReader:
-    """A reader of the records of a table, with a cache of keys: the same groups and members come often.
+    """A reader of the records of a table, with a cache of keys: the same groups and members recur.
 
-    `before_value, read_value = reader[key]`, then `read_value(before_value, value, search)` is the text of
-    the record. Both steps raise `DecodeError`.
+    After `before_value, read_value = reader[key]`, the text of the record is
+    `read_value(before_value, value, search)`. Both steps raise `DecodeError`.
     """
     value_reader = cache(lambda type_id: _value_reader(record_types[type_id]))
 
@@ -63,7 +63,7 @@ def _value_reader(record_type: RecordType) -> ReadValue:
         try:
             text, _ = readers[value[:PREFIX_BYTES]](value, PREFIX_BYTES, before_value)
         except (KeyError, *UNREADABLE):
-            version, message = read_value(value, record_type, search.parse)  # raises what is wrong
+            version, message = read_value(value, record_type, search.parse)  # raises the error
             return f'{before_value}{{"version":{version},"data":{_compact_json(message)}}}}}'
         return text
 
@@ -71,11 +71,11 @@ def _value_reader(record_type: RecordType) -> ReadValue:
 
 
 def message_text(declaration: Struct, data: bytes, at: int) -> str:
-    """The message that starts at a byte, as compact JSON; raises `WireError`."""
+    """The message that starts at byte `at`, as compact JSON; raises `WireError`."""
     try:
         text, _ = reader_of(declaration)(data, at)
     except UNREADABLE:
-        return _compact_json(parse_message(declaration, data, at))  # raises what is wrong
+        return _compact_json(parse_message(declaration, data, at))  # raises the error
     return text
 
 
@@ -85,14 +85,14 @@ def _compact_json(message: Any) -> str:
 
 
 def tags_text(declaration: FlexibleStruct, data: bytes, at: int) -> tuple[str, int]:
-    """A section of tagged fields, whose count is at a byte, as a JSON object of those that do not hold
-    their default, and the byte after it; raises `WireError`.
+    """Read a section of tagged fields, whose count is at byte `at`. Returns a JSON object of the fields that
+    do not have their default, and the position after the section; raises `WireError`.
     """
     section = _section_of(declaration)
     try:
         return reader_of(section)(data, at)
     except UNREADABLE:
-        FaultSearch().parse(section, data, at)  # raises what is wrong
+        FaultSearch().parse(section, data, at)  # raises the error
         raise
 
 

@@ -1,4 +1,4 @@
-"""A cache of the results of a function for byte strings that recur, such as the keys of records."""
+"""A cache of function results for byte strings that recur, such as keys of records."""
 
 from collections.abc import Callable, Sized
 from typing import TypeVar
@@ -8,10 +8,10 @@ V = TypeVar("V")
 
 
 class KeyCache(dict[K, V]):
-    """The results of a function by key, kept for short keys; a full cache is emptied.
+    """The results of a function by key, cached for short keys; a full cache is emptied.
 
-    A lookup is that of a dict, `cache[key]`, which takes a third to a half of the time of
-    `functools.lru_cache`; and that would keep long keys, too.
+    A lookup is `cache[key]`, as fast as in any dict: a third to a half of the time of `functools.lru_cache`,
+    which would also keep long keys.
     """
 
     def __init__(self, make: Callable[[K], V], *, most_keys: int, longest: int) -> None:

@@ -1,4 +1,4 @@
-"""The row reader: one record as the document that Kafka's own tools print, or the reason why there is none.
+"""The row reader: one record as the document that Kafka's own tools print, or the reason for its absence.
 
 A document is `{"key": {"type": 1, "data": {...}}, "value": {"version": 4, "data": {...}}}`, its value None
 for a tombstone. `read_key` and `read_value` take the reader of the message inside as an argument: `construct`
@@ -22,40 +22,40 @@ from decoders.formats.wire import Blob, FlexibleStruct, NullableStruct, ReadsLef
 
 Message = dict[str, Any]
 Document = dict[str, Any]
-M = TypeVar("M")  # what a message is read as
+M = TypeVar("M")  # the form in which a message is returned
 ReadMessage = Callable[[Struct, bytes, int], M]
 
 MESSAGE_READS: Final = 500
-"""Fields and lengths of one message that may always be read to find what is wrong with it."""
+"""Fields and lengths of one message that may always be read to find its error."""
 
 MORE_MESSAGE_READS: Final = 3_500
-"""Further reads of one message while `SEARCH_READS` lasts: with those always allowed, some 20 ms."""
+"""Further reads of one message while `SEARCH_READS` lasts; together about 20 ms."""
 
 SEARCH_READS: Final = 20_000
-"""Further reads of all messages of one search: some 0.1 s."""
+"""Further reads of all messages of one search: about 0.1 s."""
 
-PREFIX_BYTES = 2  # the record type in front of a key, the version in front of a value
+PREFIX_BYTES = 2  # the record type of a key, the version of a value
 
 
 def parse_message(declaration: Struct, data: bytes, at_byte: int = 0) -> Message:
-    """The message that starts at a byte, read by `construct`; values as Kafka's JSON converters show them.
+    """Parse the message at byte `at_byte` with `construct`; values are as in Kafka's JSON.
 
-    Raises `WireError`. Bytes after the last known field are ignored, as Kafka ignores them.
+    Raises `WireError`. Bytes after the last known field are ignored, as in Kafka.
     """
     return _parse(declaration, BytesIO(data), at_byte)
 
 
 @dataclass
 class FaultSearch:
-    """Finds what is wrong with messages, within a bound for each message and one for all of them.
+    """Finds the errors of messages, with a limit for each message and one for all of them.
 
-    Faults of ordinary messages are always found. `reads_left` bounds all longer searches together.
+    Errors of ordinary messages are always found. `reads_left` limits all longer searches together.
     """
 
     reads_left: int = SEARCH_READS
 
     def parse(self, declaration: Struct, data: bytes, at_byte: int = 0) -> Message:
-        """As `parse_message`; the `WireError` may say that the search was given up."""
+        """Like `parse_message`; the `WireError` may say that the search was given up."""
         stream = ReadsLeft(data, MESSAGE_READS + min(self.reads_left, MORE_MESSAGE_READS))
         allowed = stream.reads_left
         try:
@@ -72,7 +72,7 @@ def _parse(declaration: Struct, stream: BytesIO, at_byte: int) -> Message:
 
 @singledispatch
 def _shown(declaration: Construct, value: Any) -> Any:
-    """A parsed value as Kafka's JSON shows it."""
+    """A parsed value as in Kafka's JSON."""
     return value
 
 
@@ -130,7 +130,7 @@ def decode_document(
 
 
 def read_key(key: bytes | None, record_types: RecordTypes, read: ReadMessage[M]) -> tuple[int, RecordType, M]:
-    """Record type, what the table says of it, and the key as the given reader makes it.
+    """Return the number and the row of the record type, and the result of the given reader for the key.
 
     Raises `DecodeError`.
     """
@@ -140,14 +140,14 @@ def read_key(key: bytes | None, record_types: RecordTypes, read: ReadMessage[M])
 
 
 def read_value(value: bytes, record_type: RecordType, read: ReadMessage[M]) -> tuple[int, M]:
-    """Version and the value as the given reader makes it. Raises `DecodeError`."""
+    """Return the version, and the result of the given reader for the value. Raises `DecodeError`."""
     version = read_prefix(value, record_type.value_subject, "version")
     declaration = _known_version(version, record_type)
     return version, _read_message(declaration, value, read, record_type.value_subject)
 
 
 def read_prefix(data: bytes | None, subject: str, field: str) -> int:
-    """The number that says what follows: a key's record type, a value's version. Raises `DecodeError`."""
+    """The number at the start: a key's record type, a value's version. Raises `DecodeError`."""
     if data is None or len(data) < PREFIX_BYTES:
         found = "null" if data is None else len(data)
         message = unexpected(f"{PREFIX_BYTES} bytes", found, field, 0)
@@ -164,7 +164,7 @@ def _known_type(type_id: int, record_types: RecordTypes) -> RecordType:
 
 
 def unknown_type(type_id: int, highest: int) -> str:
-    """The sentence about a record type that is not in the table."""
+    """The reason for a record type that is not in the table."""
     return f"key: expected a known record type (the highest is {highest}) at byte 0, found {type_id}"
 
 
@@ -185,11 +185,10 @@ def _read_message(declaration: Struct, data: Any, read: ReadMessage[M], subject:
 
 
 def malformed(subject: str, fault: Fault) -> DecodeError:
-    """The error of bytes that break the format of `subject`, say an `offset-commit value`."""
+    """The error of bytes that break the format of `subject`, such as `offset-commit value`."""
     reason = reason_of(subject, fault.message)
     return DecodeError(ErrorKind.MALFORMED, reason, field=fault.field, at_byte=fault.at_byte)
 
 
 def reason_of(subject: str, message: str) -> str:
-    """The sentence that says what is wrong with a subject."""
     return f"{subject}: {message}"

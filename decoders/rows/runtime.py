@@ -1,6 +1,6 @@
-"""What the functions that `compiler` writes call: for ids, bytes, and whatever is not short.
+"""Functions called by the code that `compiler` writes: for ids, bytes, and everything that is not short.
 
-They raise `IndexError` or `struct.error` for what they cannot read, as those functions do.
+For unreadable bytes they raise `IndexError` or `struct.error`, as that code does.
 """
 
 import struct
@@ -15,13 +15,13 @@ from typing import Final
 from decoders.formats.java_values import MAX_TEXT_BYTES, MAX_VARINT_BYTES, as_int32, decode_text, decode_uuid
 from decoders.rows.key_cache import KeyCache
 
-# The fast path is for texts of up to so many bytes and lists of so many elements: a varint of one byte
-# counts them.
+# The fast path handles texts of up to so many bytes and lists of up to so many elements: counts that fit into
+# a varint of one byte.
 SHORT: Final = 100
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The varint at a byte, and the byte after it."""
+    """The varint at byte `at`, and the position after it."""
     value = 0
     for index in range(MAX_VARINT_BYTES):
         byte = data[at + index]
@@ -32,7 +32,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def compact_length(data: bytes, at: int) -> tuple[int, int]:
-    """The length in front of a compact type at a byte, and the byte after it."""
+    """The compact length at byte `at`, and the position after it."""
     length, at = varint(data, at)
     return as_int32(length - 1), at
 
@@ -52,7 +52,7 @@ _ESCAPE: Final = regex(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 def with_kafkas_escapes(text: str) -> str:
-    """JSON of Python's as Kafka writes it: the hexadecimal digits of escapes in upper case."""
+    """Convert Python's JSON to Kafka's: upper-case hexadecimal digits in escapes."""
     return _ESCAPE.sub(_in_upper_case, text)
 
 
@@ -67,7 +67,7 @@ def _base64(data: bytes) -> str:
 
 @cache
 def formats(letter: str) -> list[tuple[Callable[[bytes, int], tuple[int, ...]], str]]:
-    """What reads and shows integers, for each short count of them."""
+    """For each short count of integers, the function that unpacks them and the template that prints them."""
     return [
         (struct.Struct(f">{count}{letter}").unpack_from, f"[{','.join(['%d'] * count)}]")
         for count in range(SHORT + 1)

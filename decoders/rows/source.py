@@ -1,7 +1,7 @@
-"""Functions in the making: what those have in common that are written from declarations.
+"""The source code of functions that are derived from declarations: the common parts of readers and writers.
 
-A function that reads takes `data` and where to start, `at`. It does not say what is wrong with bytes: Python
-refuses an index beyond the data; a slice beyond it leaves `at` there, which the function sees at its end.
+A reader takes `data` and the start, `at`. It does not explain malformed bytes: an index beyond the data
+raises; a slice beyond it moves `at` past the end, which the reader checks last.
 """
 
 import struct
@@ -16,12 +16,12 @@ from construct import Construct, Renamed
 from decoders.formats.wire import VARINT, CompactLength, Counted, FlexibleStruct, Integer, Varint
 from decoders.rows.runtime import SHORT
 
-UNREADABLE: Final = (IndexError, struct.error)  # what the functions raise for bytes that they cannot read
+UNREADABLE: Final = (IndexError, struct.error)  # raised by the functions for malformed bytes
 
 
 @dataclass
 class FunctionSource:
-    """A function in the making: its first line, the lines so far, and the names that they refer to."""
+    """The source of a function: its first line, the lines so far, and the names that they refer to."""
 
     header: str
     names: dict[str, Any]
@@ -30,13 +30,12 @@ class FunctionSource:
     run: dict[str, str] = field(default_factory=dict)
 
     def add(self, *lines: str) -> None:
-        """Write lines."""
         self.end_run()
         self.lines += [self.indent + line for line in lines]
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """Indent what is written in this context below a header."""
+        """Write a header line, and indent the lines that are added in this context."""
         self.add(header)
         self.indent += "    "
         yield
@@ -44,7 +43,7 @@ class FunctionSource:
         self.indent = self.indent[:-4]
 
     def add_fixed(self, name: str, letters: str) -> None:
-        """Read a value of fixed size into a variable: neighbours in one call of `struct`."""
+        """Read a value of fixed size into a variable; adjacent ones share one call of `struct`."""
         self.run[name] = letters
 
     def end_run(self) -> None:
@@ -59,20 +58,19 @@ class FunctionSource:
         self.add(f"{variables}= {unpack}(data, at)", f"at += {packed.size}")
 
     def compiled(self) -> Any:
-        """The function."""
         exec("\n".join([self.header, *self.lines]), self.names)
         return self.names[self.header.removeprefix("def ").partition("(")[0]]
 
 
 @contextmanager
 def unless_short(declaration: Counted, source: FunctionSource, *short: str) -> Iterator[None]:
-    """What is written in this context reads content of any length; the `short` lines are the fast path for
-    content of few (`count`) bytes or elements.
+    """Write the `short` lines as the fast path for content of few (`count`) bytes or elements; the code for
+    content of any length is written in this context.
     """
     match declaration.length:
         case CompactLength():
             is_short, size = f"0 <= (count := data[at] - 1) <= {SHORT}", 1
-        case Integer(length=2) if not source.run:  # else the length is read with its neighbours
+        case Integer(length=2) if not source.run:  # else the length is read together with fields before it
             is_short, size = f"data[at] == 0 and (count := data[at + 1]) <= {SHORT}", 2
         case _:
             yield
@@ -85,8 +83,8 @@ def unless_short(declaration: Counted, source: FunctionSource, *short: str) -> I
 
 @contextmanager
 def counted(declaration: Counted, name: str, source: FunctionSource, *, null: str) -> Iterator[None]:
-    """What is written in this context reads content of `length` bytes or elements; `null` is what a variable
-    holds that is null.
+    """Write the code that reads a `length` and assigns `null` to the variable of a null; the code that reads
+    content of `length` bytes or elements is written in this context.
     """
     write_number(declaration.length, "length", source)
     with source.block("if length < 0:"):
@@ -96,7 +94,7 @@ def counted(declaration: Counted, name: str, source: FunctionSource, *, null: st
 
 
 def refuse_impossible_count(source: FunctionSource) -> None:
-    """Write what refuses more elements (`length`) than there are bytes, before any is made."""
+    """Write the code that refuses more elements (`length`) than there are bytes, before any is created."""
     with source.block("if length > len(data) - at:"):
         source.add("raise IndexError")
 
@@ -104,7 +102,7 @@ def refuse_impossible_count(source: FunctionSource) -> None:
 def write_tags(
     declaration: FlexibleStruct, name: str, source: FunctionSource, write_tag: Callable[[Renamed], None]
 ) -> None:
-    """Write what reads a section of tagged fields; `write_tag` writes what reads the content of each."""
+    """Write the code that reads a section of tagged fields; `write_tag` writes the part for one content."""
     with source.block("if data[at]:"):
         write_number(VARINT, f"{name}_count", source)
         with source.block(f"for _ in range({name}_count):"):
@@ -117,13 +115,13 @@ def write_tags(
             with source.block("if size < 0:"):
                 source.add("raise IndexError")
             source.add("at += size")
-    with source.block("else:"):  # no tags: nearly always
+    with source.block("else:"):  # no tags: usual
         source.add("at += 1")
 
 
 @singledispatch
 def write_number(declaration: Construct, name: str, source: FunctionSource) -> None:
-    """Write what reads a number that is not shown into a variable."""
+    """Write the code that reads a number, such as a length, into a variable."""
     raise TypeError(f"{declaration!r} is not a number")
 
 
@@ -135,12 +133,12 @@ def _(declaration: Integer, name: str, source: FunctionSource) -> None:
 @write_number.register
 def _(declaration: Varint, name: str, source: FunctionSource) -> None:
     source.add(f"{name} = data[at]", "at += 1")
-    with source.block(f"if {name} > 0x7F:"):  # more than one byte: seldom
+    with source.block(f"if {name} > 0x7F:"):  # more than one byte: rare
         source.add(f"{name}, at = varint(data, at - 1)")
 
 
 @write_number.register
 def _(declaration: CompactLength, name: str, source: FunctionSource) -> None:
     source.add(f"{name} = data[at] - 1", "at += 1")
-    with source.block(f"if {name} > 0x7E:"):  # more than one byte: seldom
+    with source.block(f"if {name} > 0x7E:"):  # more than one byte: rare
         source.add(f"{name}, at = compact_length(data, at - 1)")

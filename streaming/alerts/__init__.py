@@ -1,4 +1,4 @@
-"""Alerts from the tables: rules detect what is wrong, episodes record it, receivers are notified.
+"""Alerts from the tables: rules find problems, episodes record them, receivers are notified.
 
 `rules` has every rule; `watch` evaluates them and delivers.
 """

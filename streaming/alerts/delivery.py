@@ -1,10 +1,11 @@
-"""Delivers alerts to receivers, and retries each delivery until it succeeds, or the receiver has refused this
-one message for long.
+"""Delivers alerts to receivers. Each delivery is retried until it succeeds, or the receiver has refused this
+message too often.
 
-A delivery is recorded in the table of alerts afterwards. A crash in between delivers it again, with the same
-id and revision, so nothing is lost; without a crash nothing is delivered twice.
+Deliveries are recorded in the table of alerts after they succeed. A crash in between repeats a delivery with
+the same id and revision, so no alert is lost; without a crash none is delivered twice.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,25 +23,26 @@ from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
 
-_NOTE_EVERY: Final = 50
-"""How many deliveries are recorded at a time; a crash may send as many twice."""
+_log = logging.getLogger(__name__)
+
+_RECORD_EVERY: Final = 50
+"""Number of deliveries recorded in one commit; a crash may repeat as many."""
 
 _MOST_IN_A_ROW: Final = 20
-"""After so many refusals, and nothing taken in between, the rest of these messages is left for a while."""
+"""After this many refusals in a row the pass ends, and the rest waits."""
 
 
 class Notifier:
-    """Delivers pending news to one receiver, and repeats open alerts if the receiver requires it.
+    """Delivers pending alerts to one receiver, and repeats open ones if the receiver requires it.
 
-    `clock` dates deliveries; `steady` (s), which is never set, times pauses and repetitions. A receiver that
-    repeats is asked again after its interval at the latest, as what is open ends there otherwise.
+    `clock` (ms) dates deliveries; `steady` (s, monotonic) times pauses and repetitions. For a receiver that
+    repeats, no pause is longer than its interval: it would resolve open alerts.
     """
 
     def __init__(
         self,
         alerts: AlertTable,
         receiver: Receiver,
-        say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -49,27 +51,26 @@ class Notifier:
         longest_s = LONGEST_PAUSE_S if self._every_s is None else min(LONGEST_PAUSE_S, self._every_s)
         self._alerts = alerts
         self._receiver = receiver
-        self._say = say
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._clock = clock
         self._steady = steady
-        self._unnoted: dict[str, Delivery] = {}  # arrived, but not noted yet: not to be sent again for that
+        self._unrecorded: dict[str, Delivery] = {}  # outcomes by episode id
         self._refusals = Refusals(longest_s)
         self._away = Backoff(longest_s)
-        self._is_silent = False  # it gave no answer, so that nothing else is sent now
-        self._is_cut_short = False  # the last pass left some unsent
+        self._is_silent = False  # no answer: nothing else is sent in this pass
+        self._is_cut_short = False  # the last call of `_sent` left some unsent
         self._repeated_at: float | None = None
-        self._not_repeated: dict[str, str] = {}  # why repetitions did not arrive, by the ids of episodes
+        self._not_repeated: dict[str, str] = {}  # errors of repetitions, by episode id
 
     def deliver(self) -> bool:
-        """Deliver what is pending, but for what is in a pause of its own; return whether nothing is left. A
-        failure is reported once."""
+        """Deliver all pending alerts that are not in a pause after a refusal. Return whether none is left.
+        A lasting failure is reported once."""
         about = f"alerts for {self._receiver.name}"
         self._is_silent, is_done = False, False
         try:
-            self._note({})
+            self._record({})
             is_done, failure = self._deliver()
-        except BaseException as error:  # whatever it is, the next attempt may succeed
+        except BaseException as error:  # the next attempt may succeed
             raise_if_ending(error)
             self._away.begin(self._steady())
             is_known = isinstance(error, OffsetlakeError | DeltaError | OSError)
@@ -82,26 +83,27 @@ class Notifier:
 
     @property
     def pause_s(self) -> float | None:
-        """How long until there is something to deliver again; None: until there is news."""
+        """Seconds until something is due again; None: nothing is due before new alerts."""
         now, away = self._steady(), self._away.until
         moments = [self._refusals.next_at, self._repeat_at]
-        if away is not None:  # what was due before is what failed
+        if away is not None:  # earlier moments belong to the deliveries that failed
             moments = [away, *(at for at in [self._repeat_at] if at is not None and at > now)]
         known = [at for at in moments if at is not None]
         return max(0.0, min(known) - now) if known else None
 
     @property
     def _repeat_at(self) -> float | None:
-        """When open alerts are to be sent again; None: never, or as soon as possible."""
+        """When open alerts are due to be repeated (s, `steady`); None: never, or immediately."""
         if self._every_s is None or self._repeated_at is None:
             return None
         return self._repeated_at + self._every_s
 
     def _deliver(self) -> tuple[bool, str | None]:
-        """Deliver what is pending and due, repeat what is due; return whether nothing is left, and why
-        something did not arrive.
+        """Deliver what is pending and due, and repeat what is due. Return whether nothing is left, and an
+        error.
 
-        First what was not refused yet, then what was: a row of refusals ends its own pass alone.
+        New messages come before refused ones, so that a row of refusals ends only the pass over the refused
+        ones.
         """
         state, name, began = self._alerts.read(), self._receiver.name, self._steady()
         pending = {told.episode.id: told for told in state.pending(name)}
@@ -121,7 +123,7 @@ class Notifier:
             self._repeated_at = self._repeated_at if self._is_cut_short else began
             is_left |= self._is_cut_short
         if is_left and not self._is_silent:
-            self._away.end()  # the next attempt is soon: it gets further, as each is refused here once
+            self._away.end()  # retry soon: those refused now are in a pause, so the next attempt gets further
         arrived_again, refused = self._deliver_due([pending[key] for key in again if key in pending])
         is_left |= self._is_cut_short
         self._repeat([others[key] for key in again if key in others])
@@ -133,8 +135,8 @@ class Notifier:
         return is_done, failure or refused or next(iter(self._not_repeated.values()), None)
 
     def _repeat(self, told: Sequence[Told]) -> None:
-        """Send open episodes again. What is refused is not given up: it may be a passing state of the
-        receiver, where it would end."""
+        """Send open episodes again. Refusals of repetitions do not end them: the receiver may refuse them
+        only for a while, but would resolve the alerts without them."""
         for one, error in self._sent(told):
             if error is None:
                 self._not_repeated.pop(one.episode.id, None)
@@ -147,7 +149,8 @@ class Notifier:
         return self._every_s is not None and (self._repeat_at is None or self._repeat_at <= now)
 
     def _deliver_due(self, due: Sequence[Told]) -> tuple[int, str | None]:
-        """Send some episodes and record the outcomes; return how many are done with, and why one is not."""
+        """Send episodes and record the outcomes. Return the number of those that are done, and the error
+        of one that is not."""
         outcomes: dict[str, Delivery] = {}
         done, failure = 0, None
         for told, error in self._sent(due):
@@ -156,17 +159,17 @@ class Notifier:
             done, failure = done + is_done, failure or (None if is_done else str(error))
             if _is_news(told.to(self._receiver.name), outcome):
                 outcomes[told.episode.id] = outcome
-            if len(outcomes) >= max(_NOTE_EVERY, self._receiver.batch_size):
-                self._note(outcomes)
+            if len(outcomes) >= max(_RECORD_EVERY, self._receiver.batch_size):
+                self._record(outcomes)
                 outcomes = {}
-        self._note(outcomes)
+        self._record(outcomes)
         return done, failure
 
     def _sent(self, told: Sequence[Told]) -> Iterator[tuple[Told, DeliveryError | None]]:
-        """Send episodes in batches, and give of each why it did not arrive (None: it did).
+        """Send episodes in batches; yield each with its error (None: it was delivered).
 
-        A batch that is refused is divided, until it is clear which message is. Without an answer, and where
-        nothing is taken any more, the rest is left: it would only wait for the same.
+        A refused batch is halved until the refused message is found. Without an answer, or after too many
+        refusals in a row, the rest stays unsent.
         """
         waiting = _batches(told, self._receiver)[::-1]
         refusals, self._is_cut_short = 0, self._is_silent
@@ -190,12 +193,11 @@ class Notifier:
             self._receiver.send(batch, self._clock())
         except DeliveryError as error:
             return error
-        except Exception as error:  # whatever it is, the next attempt may succeed; its text may hold a secret
+        except Exception as error:  # the next attempt may succeed; the text may contain a secret
             return DeliveryError(f"unexpected {type(error).__name__}.", is_answer=False)
         return None
 
     def _outcome(self, told: Told, error: DeliveryError | None) -> Delivery:
-        """Return what is to be recorded of an attempt."""
         before, episode = told.to(self._receiver.name), told.episode
         if error is None:
             return Delivery(
@@ -208,22 +210,22 @@ class Notifier:
         failed = replace(before, failing_since=since, error=str(error))
         if not error.is_answer or not self._refusals.refuse(told, self._steady()):
             return failed
-        self._say(
+        _log.warning(
             f"{self._receiver.name} has refused the alert {episode.rule} of {episode.finding.subject} "
             f"{MOST_REFUSALS} times while it took others, so it is not sent again before it changes: {error}"
         )
         return replace(failed, revision=episode.revision)
 
-    def _note(self, outcomes: Mapping[str, Delivery]) -> None:
-        """Record the outcomes of deliveries, including those that could not be recorded before."""
-        self._unnoted |= outcomes
-        if self._unnoted:
-            self._alerts.note(self._unnoted)
-            self._unnoted = {}
+    def _record(self, outcomes: Mapping[str, Delivery]) -> None:
+        """Record the outcomes of deliveries, and those that could not be recorded before."""
+        self._unrecorded |= outcomes
+        if self._unrecorded:
+            self._alerts.note(self._unrecorded)
+            self._unrecorded = {}
 
 
 class NotifierThread(threading.Thread):
-    """Delivers to one receiver whenever it is woken, and when the notifier has something to deliver again."""
+    """Delivers to one receiver when there are new alerts, and when the notifier has something due again."""
 
     def __init__(self, notifier: Notifier, name: str) -> None:
         super().__init__(name=f"offsetlake-alerts-{name}", daemon=True)
@@ -232,7 +234,7 @@ class NotifierThread(threading.Thread):
         self._done = threading.Event()
 
     def run(self) -> None:
-        """Deliver what is left from before, then whatever follows, until told to end."""
+        """Deliver what was pending at the start, then continue until `end`."""
         while not self._done.is_set():
             self._news.clear()
             self._notifier.deliver()
@@ -240,22 +242,20 @@ class NotifierThread(threading.Thread):
                 self._news.wait(self._notifier.pause_s)
 
     def wake(self) -> None:
-        """Deliver soon: there is news."""
         self._news.set()
 
     def end(self) -> None:
-        """End after the current delivery."""
         self._done.set()
         self._news.set()
 
 
 def _is_news(before: Delivery, after: Delivery) -> bool:
-    """Whether to record it: a mere repetition is not worth a commit."""
+    """Return whether to record an attempt: a repetition with the same outcome is not worth a commit."""
     return replace(after, delivered_at=before.delivered_at) != before
 
 
 def _repeated(state: AlertState, receiver: str) -> dict[str, Told]:
-    """Return what is repeated, by id: what is open, and neither pending nor refused for good."""
+    """Return the episodes to repeat, by id: open, and neither pending nor finally refused."""
     return {
         told.episode.id: told
         for told in state.open_episodes()
@@ -268,8 +268,8 @@ def _gravest_first(told: Iterable[Told]) -> list[Told]:
 
 
 def _batches(told: Sequence[Told], receiver: Receiver) -> list[Sequence[Told]]:
-    """Divide episodes into deliveries, in their order: some at a time, but many of a rule and severity are
-    one."""
+    """Divide episodes into deliveries, in their order: `batch_size` each, but more than `most_of_rule` of
+    one rule and severity are one delivery."""
     alike: dict[tuple[str, Severity], list[Told]] = {}
     for one in told if receiver.most_of_rule is not None else ():
         alike.setdefault((one.episode.rule, one.episode.finding.severity), []).append(one)

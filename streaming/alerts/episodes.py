@@ -1,8 +1,8 @@
-"""Alert episodes: what the rules find becomes alerts that open once, change, and close.
+"""Alert episodes: findings of rules become alerts that open once, change, and close.
 
-A rule (`rules.Rule`) judges the tables at one moment: what is wrong now, and which open episodes it cannot
-judge and so leaves as they are. `next_episodes` compares that with what is open. The episodes themselves,
-kept in a table, are the only memory, so a restart at any moment changes nothing.
+A rule (`rules.rule.AlertRule`) judges the tables at one moment: its findings, and the open episodes that it
+cannot judge and leaves open. `next_episodes` compares these with the open episodes. The table of episodes is
+the only state, so a restart at any time changes nothing.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
-"""The gravest first."""
+"""The most severe first."""
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
@@ -21,13 +21,13 @@ INFO: Final = "info"
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something that a rule finds wrong now.
+    """A problem that a rule finds now.
 
-    `subject` names what it is about; a rule finds at most one thing about a subject. `group`, or the
-    `pattern` of several groups, is None where it is not about groups; `topic` and `partition` are the worst
-    of those concerned; `source_partition` the offsets partition, None where it is about several.
-    `facts` are JSON values that do not change by themselves (never the time left). `evidence` is what
-    caused it: the same cause has the same evidence, whenever it is evaluated.
+    `subject` identifies what the finding is about: a rule has at most one finding per subject. `group`, and
+    the `pattern` of several groups, are None for findings about other things. `topic` and `partition` are the
+    worst of those affected; `source_partition` is the offsets partition, None for several. `facts` are JSON
+    values that change only with the problem (never the time left). `evidence` identifies the cause: the same
+    cause has the same evidence at every evaluation.
     """
 
     severity: Severity
@@ -43,7 +43,8 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One alert of a rule, from its opening to its closing; times in ms, `closed_at` None while it is open.
+    """One alert of a rule, from its opening to its closing. Times are in ms; `closed_at` is None while it is
+    open.
 
     `revision` increases with every change that is delivered: opening, a new severity, and closing.
     """
@@ -58,13 +59,12 @@ class Episode:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still going on."""
         return self.closed_at is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The result of one rule: its findings, and which open episodes stay open without one."""
+    """The result of one rule: its findings, and whether an open episode without a finding stays open."""
 
     findings: Iterable[Finding]
     stays: Callable[[Episode], bool]
@@ -78,11 +78,11 @@ def next_episodes(
     now: int,
     last_revision: Callable[[str], int] = lambda _: 0,
 ) -> list[Episode]:
-    """Return the episodes that open, change or close at `now`, given all that are open.
+    """Return the episodes that open, change or close at `now` (ms), given all open ones.
 
-    `judgements` has the result of each rule, by its id. `source` distinguishes the watched topic from others.
-    `last_revision` is that of a closed episode of this id (0 = none): a cause that comes back, and is the
-    same, opens its episode again.
+    `judgements` are the results by rule id. `source` identifies the watched topic. `last_revision` returns
+    the revision of the closed episode with an id (0: none): when the same cause returns, its episode opens
+    again.
     """
     going_on = {(episode.rule, episode.finding.subject): episode for episode in known if episode.is_open}
     changed: list[Episode] = []
@@ -103,7 +103,7 @@ def next_episodes(
 
 
 def episode_id(rule: str, finding: Finding, source: str) -> str:
-    """Return the id of the episode that a finding opens: the same whoever computes it, and when."""
+    """Return the id of the episode that a finding opens: it depends on nothing else."""
     parts = (source, rule, finding.subject, finding.evidence)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:24]
 

@@ -1,4 +1,5 @@
-"""Evaluates the alert rules on the tables, and writes what opens, changes and closes. Needs no Spark."""
+"""Evaluates the alert rules on the tables, and writes the episodes that open, change or close. Needs no
+Spark."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,11 +28,11 @@ from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 _MOST_HELD: Final = 200_000
-"""Up to this many offsets are held while nothing changes: 40 MB."""
+"""At most this many offsets are cached while nothing changes (40 MB)."""
 
 
 class Evaluator:
-    """Evaluates the rules on request; its only memory that counts is the table of alerts."""
+    """Evaluates the rules on request. Its attributes are caches: all state is in the table of alerts."""
 
     def __init__(
         self,
@@ -41,7 +42,6 @@ class Evaluator:
         *,
         receivers: Sequence[str],
         ask_log_ranges: AskLogRanges | None,
-        say: Callable[[str], None],
         health: HealthSettings | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
@@ -50,9 +50,9 @@ class Evaluator:
         self._alerts = alerts
         self._settings = settings
         self._receivers = receivers
-        self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms, say)
+        self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms)
         self._clock = clock
-        self._seen_up_to = 0  # this and the next only save reading again
+        self._seen_up_to = 0  # sequence up to which changes were read
         self._positions = Positions(settings, rules)
         self._rewinds = Rewinds(tables, settings, rules)
         self._looked: Looked | None = None
@@ -61,7 +61,7 @@ class Evaluator:
         self._held: Rows | None = None
 
     def evaluate(self) -> list[Episode]:
-        """Evaluate all rules now; return the episodes that opened, changed or closed.
+        """Evaluate all rules now. Return the episodes that opened, changed or closed.
 
         Raises `AlertsConflictError` if another process evaluated at the same time.
         """
@@ -83,15 +83,15 @@ class Evaluator:
         return changed
 
     def _drop_old_news(self, state: AlertState, now: int) -> None:
-        """Drop what has long been pending for receivers that are no longer configured."""
+        """Drop what has been pending for `close_after_ms` for receivers that are no longer configured."""
         before = now - self._settings.close_after_ms
         if state.news_for_others(self._receivers, before=before):
             self._alerts.drop_news_for_others(self._receivers, before=before)
 
     def _look(self, now: int, before: AlertState) -> tuple[RuleContext, Awaited, Looked | None]:
-        """Read the tables, and ask the brokers if there is an offsets partition that can be judged.
+        """Read the tables, and the log starts from brokers if an offsets partition can be judged.
 
-        Returns also which rewinds are waited for, and up to when samples of log ends have been looked at.
+        Return also the undecided rewinds, and the version of `log_ends` that was read.
         """
         after = max(before.mark, self._seen_up_to)
         rewinds = partial(self._rewinds.look, after=before.rewinds_mark, awaited=self._awaited)
@@ -100,7 +100,7 @@ class Evaluator:
         completeness = Completeness(progress=progress, moment=now, within_ms=within_ms)
         about = _what_matters(completeness)
         if self._held is None or self._held.about != about or after < progress.sequence:
-            self._held = None  # before others are read
+            self._held = None  # frees memory before the next rows are read
             progress, rows, dropped, new, (rewound, awaited) = self._tables.ask(
                 lambda at: (*self._read(at, now, after=after), rewinds(at.completeness, at=at)), now=now
             )
@@ -140,7 +140,7 @@ class Evaluator:
         )
 
     def _looked_again(self, rows: "Rows", now: int) -> tuple[LagRows, Looked] | None:
-        """Read what is new of lag while offsets and groups are the same."""
+        """Read new samples for the cached offsets and groups, if these are still current."""
 
         def look(at: Snapshot) -> tuple[LagRows, Looked] | None:
             is_same = rows.about == _what_matters(at.completeness)
@@ -151,7 +151,7 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of offsets and groups that the rules look at, and what these depend on."""
+    """Offsets and groups for the rules, and the key `about` that they depend on."""
 
     about: tuple[object, ...]
     offsets: pa.Table
@@ -159,9 +159,9 @@ class Rows:
 
 
 def read_rows(moment: Snapshot, completeness: Completeness) -> Rows:
-    """Read the offsets and groups that the rules look at: none if no offsets partition can be judged.
+    """Read the offsets and groups for the rules: empty if no offsets partition can be judged.
 
-    When offsets expire is added if it is known how long the brokers keep them.
+    The offsets have the columns of expiry if the retention of the brokers is known.
     """
     progress, is_judged = moment.progress, bool(completeness.complete)
     offsets = moment.offsets() if is_judged else OFFSETS.empty_table()
@@ -173,7 +173,7 @@ def read_rows(moment: Snapshot, completeness: Completeness) -> Rows:
 
 
 def _what_matters(completeness: Completeness) -> tuple[object, ...]:
-    """Return what these rows depend on: while it is the same, so are they."""
+    """Return the key of `Rows`: with the same key, the rows are the same."""
     progress = completeness.progress
     retention = progress.retention
     return (
@@ -185,7 +185,6 @@ def _what_matters(completeness: Completeness) -> tuple[object, ...]:
 
 
 def changed_episodes(state: AlertState, view: RuleContext, settings: AlertSettings) -> list[Episode]:
-    """Return the episodes that open, change or close, given the alerts and what the rules look at."""
     going_on = [told.episode for told in state.open_episodes()]
     remembered = [
         episode for rule in RULES if rule.remembers_closed for episode in state.newest_of_rule(rule.id)
@@ -201,5 +200,6 @@ def changed_episodes(state: AlertState, view: RuleContext, settings: AlertSettin
 
 
 def is_written_by_a_job(progress: Progress, heartbeat_every_ms: int, now: int) -> bool:
-    """Tell whether the last heartbeat is so recent that a job is running, which evaluates by itself."""
+    """Return whether the last heartbeat is so recent that a job is running, which evaluates the alerts
+    itself."""
     return now - progress.heartbeat < 3 * heartbeat_every_ms

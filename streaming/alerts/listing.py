@@ -1,4 +1,4 @@
-"""Questions about alerts: which are open, and which could not be delivered."""
+"""Queries of alerts: open ones, and undelivered ones."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,35 +20,36 @@ ALERT_LIST: Final = pa.schema(
         ("id", pa.string()),
         ("severity", pa.string()),
         ("rule", pa.string()),
-        ("group", pa.string()),  # null = not about one group
-        ("pattern", pa.string()),  # null = not a summary of groups
+        ("group", pa.string()),  # null: not about one group
+        ("pattern", pa.string()),  # null: not about several groups
         ("opened_at", TIMESTAMP),
-        ("closed_at", TIMESTAMP),  # null = open
-        ("undelivered", pa.list_(pa.string())),  # receivers that have not been told the newest yet
+        ("closed_at", TIMESTAMP),  # null: open
+        ("undelivered", pa.list_(pa.string())),  # receivers for which the newest revision is pending
         ("summary", pa.string()),
     ]
 )
 
 WAITING: Final = "waiting"
 REFUSED: Final = "refused"
-"""Why a receiver has not got an alert."""
+"""The reasons why an alert is undelivered."""
 
 
 def list_alerts(tables: Tables, *, closed_too: bool = False) -> pa.Table:
-    """Return the open alerts (schema `ALERT_LIST`), or all; open and severe ones first, then the newest."""
+    """Return the open alerts, or all (schema `ALERT_LIST`): open ones first, then by severity, then the
+    newest first. Raises `TablesMissingError`, `TablesUnreachableError` or `OtherFormatError`."""
     state = AlertTable(tables).read()
     return listed(state.episodes() if closed_too else state.open_episodes())
 
 
 def listed(told: Sequence[Told]) -> pa.Table:
-    """Return alerts as a list (schema `ALERT_LIST`), in its order."""
+    """Return alerts as rows (schema `ALERT_LIST`), in the order of `list_alerts`."""
     if not told:
         return no_rows(ALERT_LIST)
     return pa.Table.from_pylist([_listed(one) for one in sorted(told, key=_urgency)], ALERT_LIST)
 
 
 def describe_alerts(tables: Tables) -> list[str]:
-    """Say in a few lines how many alerts are open, and what could not be delivered."""
+    """Return lines of text: the number of open alerts, and the undelivered ones."""
     state = AlertTable(tables).read()
     still_open = state.open_episodes()
     severities = Counter(told.episode.finding.severity for told in still_open)
@@ -61,7 +62,7 @@ def describe_alerts(tables: Tables) -> list[str]:
 
 
 def describe_evaluation(progress: Progress, now: int) -> str:
-    """Say when the job last evaluated alerts."""
+    """Return a line of text: the time since the last evaluation of the job."""
     at = progress.alerts_evaluated_at
     return (
         "the job has not evaluated alerts yet" if at is None else f"alerts evaluated {in_words(now - at)} ago"
@@ -69,8 +70,8 @@ def describe_evaluation(progress: Progress, now: int) -> str:
 
 
 def undelivered_counts(state: AlertState) -> dict[tuple[str, str], int]:
-    """Return how many alerts each receiver (of those that are named in the table) has not got: `WAITING`,
-    they will be sent, or `REFUSED`, they are open, and will not."""
+    """Return the number of undelivered alerts by receiver (each one named in the table) and reason:
+    `WAITING` (will be sent), or `REFUSED` (open, and will not be sent)."""
     receivers = {name: None for told in state.episodes() for name in told.deliveries}
     waiting, still_open = state.undelivered(), state.open_episodes()
     return {
@@ -84,7 +85,7 @@ def undelivered_counts(state: AlertState) -> dict[tuple[str, str], int]:
 
 
 def waiting_in_all(tables: Tables) -> int:
-    """Return how many alerts wait to be delivered to some receiver."""
+    """Return the number of alerts that are pending for some receiver."""
     return len(AlertTable(tables).read().undelivered())
 
 

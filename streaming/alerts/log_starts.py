@@ -1,5 +1,6 @@
-"""Asks the brokers, every few minutes, where the logs of committed topic partitions start."""
+"""The log start offsets of committed topic partitions, requested from the brokers every few minutes."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -10,33 +11,33 @@ from streaming.common.rate_limits import OngoingProblems
 from streaming.lag.log_ranges import Partition, partitions_in
 from streaming.model.errors import OffsetlakeError
 
+_log = logging.getLogger(__name__)
+
 
 class LogRange(Protocol):
-    """The offsets that a partition holds."""
-
     @property
     def earliest(self) -> int:
-        """The first of them."""
+        """The log start offset."""
 
 
 AskLogRanges = Callable[[Iterable[Partition]], Mapping[Partition, LogRange]]
-"""Asks the brokers for the ranges of partitions; those without an answer are left out."""
+"""Requests the log ranges of partitions from the brokers; partitions without an answer are left out."""
 
 
 class LogStarts:
-    """Keeps what the brokers answered until it is time to ask again."""
+    """Caches the answer of the brokers for `every_ms`."""
 
-    def __init__(self, ask: AskLogRanges | None, every_ms: int, say: Callable[[str], None]) -> None:
+    def __init__(self, ask: AskLogRanges | None, every_ms: int) -> None:
         self._ask = ask
         self._every_ms = every_ms
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._asked_at: int | None = None
         self._starts: Mapping[Partition, int | None] | None = None
 
     def of(self, offsets: pa.Table, now: int) -> Mapping[Partition, int | None] | None:
-        """Return the first offset of each partition that has commits (None: no answer).
+        """Return the log start offset of each partition of the offsets (None: no answer), at `now` (ms).
 
-        None as a whole: there is no broker to ask, or the last attempt failed, which is reported once.
+        Return None if there is no broker to ask, or the last request failed, which is reported once.
         """
         if self._ask is not None and (self._asked_at is None or now - self._asked_at >= self._every_ms):
             self._starts, self._asked_at = None, now

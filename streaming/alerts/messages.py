@@ -14,11 +14,11 @@ from streaming.common.times import iso
 Event = Literal["opened", "updated", "closed"]
 
 _NAMED: Final = 3
-"""How many of many are named."""
+"""Number of subjects named in a summary."""
 
 
 def summary(episode: Episode) -> str:
-    """Say in one sentence what is wrong, with the sentence of its rule."""
+    """Return one sentence that describes the problem, from the sentence of its rule."""
     finding = episode.finding
     count = finding.facts.get("offsets", 0)
     of_groups = f" of {_counted(finding.facts['groups'], 'group')}" if "groups" in finding.facts else ""
@@ -40,7 +40,8 @@ def _counted(count: int, noun: str) -> str:
 
 
 def document(told: Told, delivered: Delivery) -> dict[str, Any]:
-    """Return what is logged and posted: `id` and `revision` together name the message."""
+    """Return the JSON document for logs and webhooks: `id` and `revision` together identify the message.
+    Mentions in the summary are escaped, so that chat programs notify no one."""
     episode, finding = told.episode, told.episode.finding
     return {
         "event": _event(told, delivered),
@@ -61,8 +62,8 @@ def document(told: Told, delivered: Delivery) -> dict[str, Any]:
 
 
 def summary_document(news: Sequence[tuple[Told, Delivery]]) -> dict[str, Any]:
-    """Return what is posted about many episodes of one rule and severity at once, in the form of `document`:
-    the same ones have the same `id`."""
+    """Return the JSON document about many episodes of one rule and severity, with the keys of `document`.
+    The same revisions of the same episodes have the same `id`."""
     episodes = sorted((told.episode for told, _ in news), key=lambda episode: episode.finding.subject)
     first, events = episodes[0], Counter(_event(told, delivered) for told, delivered in news)
     parts = "\0".join(f"{episode.id}-{episode.revision}" for episode in episodes)
@@ -90,16 +91,16 @@ def summary_document(news: Sequence[tuple[Told, Delivery]]) -> dict[str, Any]:
 def _event(told: Told, delivered: Delivery) -> Event:
     if not told.episode.is_open:
         return "closed"
-    was_told = delivered.delivered_at is not None and delivered.delivered_at >= told.episode.opened_at
-    return "updated" if was_told else "opened"
+    was_delivered = delivered.delivered_at is not None and delivered.delivered_at >= told.episode.opened_at
+    return "updated" if was_delivered else "opened"
 
 
 def alertmanager_alerts(
     told: Told, delivered: Delivery, labels: Mapping[str, str], *, until: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield what Alertmanager is sent: the alert, open until further notice (`until`, ms) or resolved.
+    """Yield the alerts for Alertmanager: the episode, open until `until` (ms) or resolved.
 
-    The severity is a label, and labels identify an alert: if the previous delivery had another severity, that
+    The severity is a label, and labels identify an alert: if the last delivery had another severity, that
     alert is resolved as well.
     """
     episode = told.episode

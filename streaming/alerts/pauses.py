@@ -1,4 +1,4 @@
-"""When to send again what a receiver did not take: each message that was refused has pauses of its own."""
+"""Pauses between attempts to deliver: each refused message has its own."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from streaming.alerts.table import Told
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0
-"""Between attempts; each pause is twice the one before."""
+"""Between attempts; each pause is twice as long as the one before."""
 
 MOST_REFUSALS: Final = 20
-"""So often a message may be refused while others are taken; then it is given up."""
+"""A message that is refused this often, while others are accepted, is not sent again."""
 
 
 class Backoff:
-    """Pauses that grow, up to the longest. Moments are seconds of a clock that is never set."""
+    """Pauses that double, up to the longest. Moments are seconds of a monotonic clock."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -23,19 +23,18 @@ class Backoff:
         self.until: float | None = None
 
     def begin(self, now: float) -> None:
-        """Begin a pause, twice as long as the one before."""
         self.until = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._longest_s)
 
     def end(self) -> None:
-        """End the pause; the next one is the first again."""
+        """End the pause; the next one is short again."""
         self.until, self._pause_s = None, min(FIRST_PAUSE_S, self._longest_s)
 
 
 @dataclass
 class _Refused:
-    """A revision of an episode that was refused: how often while others were taken, and how many these were
-    up to then."""
+    """A refused revision of an episode: the number of refusals that counted, and the number of accepted
+    deliveries at the last refusal."""
 
     revision: int
     backoff: Backoff
@@ -44,10 +43,10 @@ class _Refused:
 
 
 class Refusals:
-    """The messages that a receiver has refused, by the ids of their episodes.
+    """The messages that a receiver has refused, by episode id.
 
-    A refusal counts if the receiver has taken another message since the one before: one that takes nothing
-    has refused no message in particular.
+    A refusal counts if the receiver has accepted another message since the last one: a receiver that accepts
+    nothing refuses no message in particular.
     """
 
     def __init__(self, longest_pause_s: float) -> None:
@@ -57,25 +56,25 @@ class Refusals:
 
     @property
     def next_at(self) -> float | None:
-        """When the next one is to be sent again; None: there is none."""
+        """When the next refused message is due (s); None: there is none."""
         moments = [one.backoff.until for one in self._refused.values() if one.backoff.until is not None]
         return min(moments, default=None)
 
     def due_at(self, told: Told) -> float | None:
-        """Return when a message may be sent again; None: it was not refused as it is now."""
+        """Return when a message is due again (s); None: this revision was not refused."""
         held = self._refused.get(told.episode.id)
         if held is None or held.revision != told.episode.revision:
             return None
         return held.backoff.until
 
     def take(self, told: Sequence[Told]) -> None:
-        """Note that messages were taken."""
+        """Record that a delivery of these messages was accepted."""
         self._taken += 1
         for one in told:
             self._refused.pop(one.episode.id, None)
 
     def refuse(self, told: Told, now: float) -> bool:
-        """Note that a message was refused; return whether it is to be given up."""
+        """Record that a message was refused at `now` (s). Return whether it must not be sent again."""
         held = self._refused.get(told.episode.id)
         if held is None or held.revision != told.episode.revision:
             held = _Refused(told.episode.revision, Backoff(self._longest_pause_s))
@@ -89,5 +88,5 @@ class Refusals:
         return is_too_often
 
     def keep(self, pending: Container[str]) -> None:
-        """Forget all but those of some episodes."""
+        """Drop the records of all episodes but these (ids)."""
         self._refused = {identity: one for identity, one in self._refused.items() if identity in pending}

@@ -1,4 +1,5 @@
-"""Reads what rules about lag look at: once for each round of samples of log ends, and only if one is on."""
+"""Positions for the rules about lag: read once for each new version of `log_ends`, and only if such a rule
+is on."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,27 +28,27 @@ from streaming.tables.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Looked:
-    """Up to which version of `log_ends` was read, and when (ms)."""
+    """The version of `log_ends` that was read, and the time of reading (ms)."""
 
     version: int
     at: int
 
 
 class Positions:
-    """Reads positions with their lag when there are new samples."""
+    """Reads positions with lag and health when there are new samples."""
 
     def __init__(self, settings: AlertSettings, health: HealthRules | None = None) -> None:
         self._policies = GroupPolicies(settings)
         self._health = health or HealthRules()
         self._habits = habits_by(self._health)
         self.is_wanted: Final = self._policies.has_on(*LAG_RULES)
-        self._tells_of_uncommitted: Final = self._policies.has_on(STOPPED_RULE)
+        self._needs_uncommitted: Final = self._policies.has_on(STOPPED_RULE)
 
     def look(
         self, at: Snapshot, offsets: pa.Table, groups: pa.Table, now: int, last: Looked | None
     ) -> tuple[LagRows, Looked] | None:
-        """Read what the rules look at, given all offsets and groups; None: there is nothing new since they
-        `last` did, or nothing that can be judged."""
+        """Read the positions for the rules, given all offsets and groups. Return None if there are no new
+        samples since `last`, or no offsets partition can be judged."""
         completeness = at.completeness
         judged = completeness.complete
         if not self.is_wanted or not judged or at.log_ends is None:
@@ -55,9 +56,9 @@ class Positions:
         version = at.log_ends.version()
         if last is not None and last.version == version and now - last.at < MAX_AGE_MS:
             return None
-        moment = min(now, completeness.read_until(judged))  # all commits that are judged are known
+        moment = min(now, completeness.read_until(judged))  # all commits up to then are known
         own = of_partitions(self._policies.with_on(offsets.select(OFFSETS.names), *LAG_RULES), judged)
-        if self._tells_of_uncommitted:
+        if self._needs_uncommitted:
             theirs = of_partitions(self._policies.with_on(groups, STOPPED_RULE), judged)
             own = with_assigned(own, theirs, at, moment)
         return self._rows(at, own, groups, moment), Looked(version, now)
@@ -70,8 +71,8 @@ class Positions:
             sampling=True,
             health=self._policies.are_on(offsets, *HEALTH_RULES),
             recreated_topic=self._policies.are_on(offsets, RECREATED_TOPIC_RULE),
-            log_start=self._tells_of_uncommitted,
-            owner=lacks_commit if self._tells_of_uncommitted else False,
+            log_start=self._needs_uncommitted,
+            owner=lacks_commit if self._needs_uncommitted else False,
         )
         terms = Terms(rules=self._health)
         rows = assess(at, offsets, facts, moment=moment, terms=terms, groups=groups, habits=self._habits)

@@ -1,4 +1,4 @@
-"""The receivers of alerts: lines of a log, a webhook, Prometheus Alertmanager."""
+"""The receivers of alerts: a log, a webhook, Prometheus Alertmanager."""
 
 import errno
 import json
@@ -27,14 +27,15 @@ WEBHOOK: Final = "webhook"
 ALERTMANAGER: Final = "alertmanager"
 
 MOST_OF_RULE: Final = 20
-"""So many alerts of one rule and severity are messages of their own, as in the rules for Prometheus."""
+"""With more alerts of one rule and severity than this, one message summarizes them, as in the rules for
+Prometheus."""
 
 _VALID_FOR: Final = 4
 """An open alert is valid for this many repetitions, as with Prometheus: three may be lost."""
 
 
 class DeliveryError(OffsetlakeError):
-    """A delivery failed; `is_answer`: the receiver refused it, but may accept others."""
+    """A delivery failed. `is_answer`: the receiver refused this message, but may accept others."""
 
     def __init__(self, message: str, *, is_answer: bool) -> None:
         super().__init__(message)
@@ -42,26 +43,26 @@ class DeliveryError(OffsetlakeError):
 
 
 class Receiver(Protocol):
-    """What alerts are delivered to, `batch_size` at a time."""
+    """A destination of alerts."""
 
     @property
     def name(self) -> str:
-        """Its name in the table of alerts."""
+        """The name in the table of alerts."""
 
     @property
     def batch_size(self) -> int:
-        """How many episodes one delivery may contain."""
+        """The largest number of episodes in one delivery."""
 
     @property
     def repeat_every_ms(self) -> int | None:
-        """How often open alerts are sent again; None: never."""
+        """The interval at which open alerts are repeated; None: never."""
 
     @property
     def most_of_rule(self) -> int | None:
-        """Above how many of one rule and severity all are one delivery; None: never."""
+        """With more episodes of one rule and severity than this, all are one delivery; None: never."""
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Deliver these episodes; raises `DeliveryError` if that failed."""
+        """Deliver these episodes at `now` (ms). Raises `DeliveryError`."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,10 @@ class LogLines:
     most_of_rule: int | None = None
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Write it."""
         for told in news:
             try:
                 self.write(json_text({"alert": document(told, told.to(self.name))}))
-            except (OSError, ValueError) as error:  # ValueError: characters that the output does not take
+            except (OSError, ValueError) as error:  # ValueError: the output cannot encode a character
                 raise DeliveryError(
                     f"writing to the log: {type(error).__name__} ({error}).",
                     is_answer=not isinstance(error, OSError),
@@ -88,7 +88,7 @@ class LogLines:
 
 @dataclass(frozen=True)
 class Webhook:
-    """Posts one JSON document per episode, or one about many."""
+    """Posts one JSON document per episode, or one summary of many."""
 
     settings: WebhookSettings
     timeout_ms: int
@@ -98,7 +98,6 @@ class Webhook:
     most_of_rule: int | None = MOST_OF_RULE
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Post it."""
         told = [(one, one.to(self.name)) for one in news]
         body = document(*told[0]) if len(told) == 1 else summary_document(told)
         key = {"Idempotency-Key": f"{body['id']}-{body['revision']}"}
@@ -107,7 +106,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Alertmanager:
-    """Posts alerts to the API (v2) of Prometheus Alertmanager, open ones again and again.
+    """Posts alerts to the API (v2) of Prometheus Alertmanager, and repeats open ones.
 
     `source` are labels that distinguish alerts about this topic from those about others.
     """
@@ -117,15 +116,13 @@ class Alertmanager:
     timeout_ms: int
     name: str = ALERTMANAGER
     batch_size: int = 500
-    most_of_rule: int | None = None  # it groups them itself
+    most_of_rule: int | None = None  # Alertmanager groups alerts itself
 
     @property
     def repeat_every_ms(self) -> int:
-        """How often open alerts are sent again."""
         return self.settings.repeat_every_ms
 
     def send(self, news: Sequence[Told], now: int) -> None:
-        """Post it."""
         labels = {**self.source, **self.settings.labels}
         until = now + _VALID_FOR * self.repeat_every_ms
         alerts = [
@@ -138,14 +135,13 @@ class Alertmanager:
 
 
 def source_labels(cluster_id: str | None, topic: str) -> dict[str, str]:
-    """Return the labels that distinguish alerts about one offsets topic from those about another."""
+    """Return the labels that distinguish alerts about one offsets topic from those about others."""
     return {"offsets_topic": topic, **({} if cluster_id is None else {"kafka_cluster": cluster_id})}
 
 
 def receivers(
     settings: AlertSettings, *, write: Callable[[str], None], source: Mapping[str, str]
 ) -> list[Receiver]:
-    """Return the receivers that are configured."""
     found: list[Receiver] = []
     if settings.log == "on":
         found.append(LogLines(write))
@@ -157,10 +153,10 @@ def receivers(
 
 
 def post(url: str, body: object, headers: Mapping[str, str], timeout_ms: int) -> None:
-    """Post JSON; raises `DeliveryError`, which names no secret, unless the answer is a success (2xx).
+    """Post JSON. Raises `DeliveryError`, whose text contains no secret, unless the answer is a success (2xx).
 
-    The time is for all of it: looking the host up, connecting, sending, and the answer to the end of its
-    headers.
+    The timeout covers everything: resolving the host name, connecting, sending, and the headers of the
+    answer.
     """
     try:
         _Exchange(_request(url, body, headers), timeout_ms / 1_000).wait()
@@ -182,7 +178,8 @@ def _request(url: str, body: object, headers: Mapping[str, str]) -> urllib.reque
 
 
 def _kind(error: BaseException) -> str:
-    """Name the class of an error, and what it means: its text may quote an address or a header."""
+    """Return the class of an error and its meaning. The text of the error may quote an address or a
+    header."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     cause = reason if isinstance(reason, BaseException) else error
     meaning = _meaning(cause)
@@ -190,7 +187,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _meaning(error: BaseException) -> str | None:
-    """Say what an error means, from its class and number alone."""
+    """Return the meaning of an error, from its class and number only."""
     match error:
         case socket.gaierror():
             return "the host name cannot be resolved"
@@ -199,7 +196,7 @@ def _meaning(error: BaseException) -> str | None:
         case TimeoutError(errno=None):
             return "no whole answer within alerts.timeout"
         case ssl.SSLError():
-            return None  # its numbers are other ones
+            return None  # its numbers are not those of `errno`
         case OSError(errno=int(number)) if number in errno.errorcode:
             return os.strerror(number)
         case _:
@@ -213,8 +210,8 @@ def _failed(url: str, found: str, *, is_answer: bool) -> DeliveryError:
 
 
 class _Exchange:
-    """A request and its answer, on a thread that is left when the time is over: the time-out of a socket is
-    for each read, and a look-up of a host has none."""
+    """A request and its answer, on a thread that is abandoned when the time is over. (The timeout of a
+    socket is for each read, and resolving a host name has none.)"""
 
     def __init__(self, request: urllib.request.Request, timeout_s: float) -> None:
         self._request, self._timeout_s = request, timeout_s
@@ -222,7 +219,8 @@ class _Exchange:
         self._is_over = False
 
     def wait(self) -> None:
-        """Wait for a success (2xx); raises as `urllib.request`, and `TimeoutError` when the time is over."""
+        """Wait for a success (2xx). Raises the errors of `urllib.request`, and `TimeoutError` when the
+        time is over."""
         done: Future[None] = Future()
         Thread(target=self._run, args=(done,), name="offsetlake-post", daemon=True).start()
         try:
@@ -236,7 +234,7 @@ class _Exchange:
         try:
             with _opener(self._connected).open(self._request, timeout=self._timeout_s):
                 pass
-        except BaseException as error:  # for who waits
+        except BaseException as error:  # raised in the waiting thread
             done.set_exception(error)
         else:
             done.set_result(None)
@@ -249,15 +247,15 @@ class _Exchange:
 
 
 def _cut(connected: socket.socket | None) -> None:
-    """End what waits for a socket, if it is not closed yet."""
+    """Shut down a socket, so that a blocked read ends."""
     if connected is not None:
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
 
 
 def _opener(connected: Callable[[HTTPConnection], HTTPConnection]) -> urllib.request.OpenerDirector:
-    """Return what opens http and https addresses alone, and takes redirects for failures: followed, a POST
-    would become a GET, and arrive as nothing. `connected` is handed each connection before it is opened."""
+    """Return an opener for http and https only, in which redirects are failures: followed, a POST would
+    become a GET without a body. `connected` is called with each connection before it is opened."""
 
     class Http(urllib.request.HTTPHandler):
         def http_open(self, req: urllib.request.Request) -> HTTPResponse:

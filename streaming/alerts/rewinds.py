@@ -1,4 +1,4 @@
-"""Finds commits that went back in what is new in `changes`, and waits until it is clear that they last."""
+"""Finds rewinds in new rows of `changes`, and waits until it is clear whether they last."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,26 +22,25 @@ from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 REWOUND: Final = pa.schema([*REWINDS, *WHO])
-"""A rewind that lasts, and who can have done it."""
+"""A rewind that lasts, and who can have committed it."""
 
 
 @dataclass(frozen=True)
 class Awaited:
-    """Rewinds (schema `REWINDS`) of which it is not known yet whether they last, among those up to a
-    sequence of `changes`."""
+    """Undecided rewinds (schema `REWINDS`), among those up to the sequence `up_to` of `changes`."""
 
     up_to: int = 0
     rows: pa.Table = field(default_factory=REWINDS.empty_table)
 
     @property
     def mark(self) -> int:
-        """The sequence up to which all is decided."""
+        """The sequence up to which all rewinds are decided."""
         earliest: int | None = pc.min(self.rows["sequence"]).as_py()
         return self.up_to if earliest is None else min(self.up_to, earliest - 1)
 
 
 class Rewinds:
-    """Reads rewinds; at rest, while none is waited for, it reads nothing."""
+    """Reads rewinds. Without new changes and undecided rewinds it reads nothing."""
 
     def __init__(self, tables: Tables, settings: AlertSettings, health: HealthRules | None = None) -> None:
         self._tables = tables
@@ -52,16 +51,16 @@ class Rewinds:
     def look(
         self, completeness: Completeness, *, after: int, awaited: Awaited, at: Snapshot | None = None
     ) -> tuple[pa.Table, Awaited]:
-        """Return the rewinds that are to be told (schema `REWOUND`), and those to wait for.
+        """Return the rewinds that last (schema `REWOUND`), and the undecided ones.
 
-        Those `awaited`, and new ones in changes after a sequence: as the tables are `at` a snapshot that is
-        open (None: there is none, and one is opened if there is something to look at).
+        Candidates are those `awaited` and those in changes after the sequence `after`. They are read from the
+        snapshot `at` (None: one is opened if there is something to read).
         """
         progress, now, judged = completeness.progress, completeness.moment, completeness.complete
         after = max(after, awaited.up_to)
         is_new = after < progress.sequence and self._policies.has_on(REWOUND_RULE)
-        can_tell = bool(len(of_partitions(awaited.rows, judged)))
-        if not is_new and not can_tell:
+        can_decide = bool(len(of_partitions(awaited.rows, judged)))
+        if not is_new and not can_decide:
             return REWOUND.empty_table(), Awaited(max(after, progress.sequence), awaited.rows)
         if at is not None:
             return self._divided(at, awaited.rows, judged, now, after=after)
@@ -82,7 +81,7 @@ class Rewinds:
             return REWOUND.empty_table(), Awaited(at.progress.sequence, both)
         groups = pc.unique(some["group"]).to_pylist()
         since = int(numbers_or(to_milliseconds(some["written_at"]), 0).min())
-        told, waiting = lasting(
+        lasts, waiting = lasting(
             some,
             at.commits(groups, since=since),
             at.topics_over_time(topics_in(some), as_of=now),
@@ -90,13 +89,13 @@ class Rewinds:
             after_ms=self._after_ms,
         )
         rows = pa.concat_tables([waiting, others])
-        who = pc.unique(told["group"]).to_pylist()
-        named = with_who(told, at.group_steps(who)) if who else REWOUND.empty_table()
+        groups = pc.unique(lasts["group"]).to_pylist()
+        named = with_who(lasts, at.group_steps(groups)) if groups else REWOUND.empty_table()
         return named, Awaited(at.progress.sequence, rows)
 
 
 def _read_until(rows: pa.Table, progress: Progress, now: int) -> Index:
-    """Return up to when (ms) all commits of the offsets partitions of n rows are known."""
+    """Return the moment (ms) up to which all commits of the offsets partition of each of n rows are known."""
     known = {number: read_until(one, progress) for number, one in progress.partitions.items()}
     return np.array(
         [min(now, known.get(number, 0)) for number in to_numbers(rows["source_partition"])], np.int64

@@ -1,8 +1,8 @@
-"""The table `alerts`: one row per episode, with what was delivered of it to each receiver.
+"""The table `alerts`: one row per episode, with its deliveries to each receiver.
 
-An evaluation writes what it changes in one commit, together with the sequence of `changes` up to which it has
-looked (an application transaction), and only on the very version of the table that it has read: of two that
-run at once, the second sees what the first wrote. Deliveries are recorded in separate commits.
+An evaluation writes its changes in one commit, together with the sequence of `changes` up to which it has
+read (an application transaction). The commit succeeds only on the version of the table that was read: of two
+concurrent evaluations, the second sees what the first wrote. Deliveries are recorded in separate commits.
 """
 
 import json
@@ -29,11 +29,10 @@ from streaming.tables.select import FilesGoneError, names, select
 from streaming.tables.tables import Tables
 
 MARK: Final = "offsetlake.alerts"
-"""The application id under which the table notes up to which sequence dropped offsets were looked at."""
+"""Application id of the sequence of `changes` up to which dropped offsets were evaluated."""
 
 REWINDS_MARK: Final = "offsetlake.alerts.rewinds"
-"""The application id under which the table notes up to which sequence rewinds were looked at, and none is
-waited for."""
+"""Application id of the sequence of `changes` up to which rewinds were evaluated and are decided."""
 
 _ATTEMPTS: Final = 5
 _EPISODE_COLUMNS: Final = [name for name in ALERTS.names if name != "deliveries"]
@@ -42,14 +41,14 @@ T = TypeVar("T")
 
 
 class AlertsConflictError(OffsetlakeError):
-    """Others wrote to the alerts at the same time; nothing of this was written."""
+    """Another writer changed the alerts at the same time; nothing was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What was delivered of an episode to one receiver; revision 0: nothing yet. Times in milliseconds.
+    """The last delivery of an episode to one receiver; revision 0: none yet. Times are in milliseconds.
 
-    A revision that the receiver has refused for good is done with as one that was delivered; it has an error.
+    A revision that the receiver has finally refused counts like a delivered one, and has an `error`.
     """
 
     receiver: str
@@ -62,49 +61,48 @@ class Delivery:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """An episode, and what has been delivered of it, by receiver."""
+    """An episode, and its deliveries by receiver."""
 
     episode: Episode
     deliveries: Mapping[str, Delivery]
 
     def to(self, receiver: str) -> Delivery:
-        """Return what was delivered to a receiver; nothing, if it is new to the episode."""
+        """Return the delivery to a receiver; revision 0 if it has none."""
         return self.deliveries.get(receiver, Delivery(receiver=receiver))
 
     def is_pending_for(self, receiver: str) -> bool:
-        """Whether a delivery to the receiver is pending; never for one that was added after the closing."""
+        """Return whether a delivery to the receiver is pending: never for receivers added after the
+        episode closed."""
         is_meant = self.episode.is_open or receiver in self.deliveries
         return is_meant and self.to(receiver).revision < self.episode.revision
 
     def is_refused_by(self, receiver: str) -> bool:
-        """Whether the receiver has refused the newest revision for good."""
+        """Return whether the receiver has finally refused the newest revision."""
         return not self.is_pending_for(receiver) and self.to(receiver).error is not None
 
 
 @dataclass(frozen=True)
 class AlertState:
-    """The alerts at one version of the table."""
+    """The alerts as of one version of the table."""
 
     table: DeltaTable
     rows: pa.Table
 
     @property
     def mark(self) -> int:
-        """The sequence of `changes` up to which dropped offsets were looked at."""
+        """The sequence of `changes` up to which dropped offsets were evaluated."""
         return self.table.transaction_version(MARK) or 0
 
     @property
     def rewinds_mark(self) -> int:
-        """The sequence of `changes` up to which rewinds were looked at; of older tables as `mark`."""
-        noted = self.table.transaction_version(REWINDS_MARK)
-        return self.mark if noted is None else noted
+        """The sequence of `changes` up to which rewinds were evaluated; in tables without it, `mark`."""
+        recorded = self.table.transaction_version(REWINDS_MARK)
+        return self.mark if recorded is None else recorded
 
     def episodes(self) -> list[Told]:
-        """Return all episodes."""
         return _told(self.rows)
 
     def open_episodes(self) -> list[Told]:
-        """Return the open episodes."""
         return _told(self.rows.filter(pc.is_null(self.rows["closed_at"])))
 
     def newest_of_rule(self, rule: str) -> list[Episode]:
@@ -114,7 +112,7 @@ class AlertState:
         return list({episode.finding.subject: episode for episode in episodes}.values())
 
     def last_revision(self, identity: str) -> int:
-        """Return the revision of the episode with this id; 0 where there is none."""
+        """Return the revision of the episode with this id; 0 if there is none."""
         return self._revisions.get(identity, 0)
 
     @cached_property
@@ -133,7 +131,7 @@ class AlertState:
         return _told(self.rows.filter(self._has_behind()))
 
     def news_for_others(self, receivers: Sequence[str], *, before: int) -> list[Told]:
-        """Return the episodes that changed before a time (ms) and are pending for receivers other than
+        """Return the episodes that changed before a moment (ms) and are pending for receivers other than
         these."""
         return [
             told
@@ -151,15 +149,14 @@ class AlertState:
 
 
 class AlertTable:
-    """The table of alerts under a table root; one object of a process serves all of its threads."""
+    """The table of alerts. All threads of a process share one object."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._lock = threading.Lock()  # our own threads need not refuse each other
+        self._lock = threading.Lock()  # avoids conflicts between threads of this process
 
     def read(self) -> AlertState:
-        """Read all alerts."""
-        return retried(FilesGoneError, self._read)  # which maintenance has just removed
+        return retried(FilesGoneError, self._read)  # maintenance removed files meanwhile
 
     def update(
         self,
@@ -170,11 +167,11 @@ class AlertTable:
         rewinds_mark: int | None = None,
         receivers: Sequence[str],
     ) -> list[Episode]:
-        """Write what `change` makes of the alerts, which were just read, with the new `mark` and
-        `rewinds_mark` (None: as `mark`), and return that.
+        """Write the episodes that `change` returns for the alerts, with the new marks (`rewinds_mark` None:
+        as `mark`), and return them.
 
-        Nothing is written when nothing changes. Episodes that open become pending for `receivers`. `change`
-        is called again, on what the table then holds, when others wrote in between. Raises
+        `state` was just read. Nothing is written if nothing changes. Opened episodes become pending for
+        `receivers`. If others wrote in between, `change` is called again with the new state. Raises
         `AlertsConflictError`.
         """
         marks = {MARK: mark, REWINDS_MARK: mark if rewinds_mark is None else rewinds_mark}
@@ -182,12 +179,13 @@ class AlertTable:
             return self._until_written(lambda held: self._update(held, change, marks, receivers), state)
 
     def note(self, deliveries: Mapping[str, Delivery]) -> None:
-        """Record, by episode id, what was delivered to a receiver."""
+        """Record deliveries, by episode id. Raises `AlertsConflictError`."""
         with self._lock:
             self._until_written(lambda state: self._note(state, deliveries))
 
     def drop_news_for_others(self, receivers: Sequence[str], *, before: int) -> None:
-        """Drop what is pending for receivers other than these, if it changed before a time (ms)."""
+        """Drop what changed before a moment (ms) and is pending for receivers other than these. Raises
+        `AlertsConflictError`."""
         with self._lock:
             self._until_written(lambda state: self._drop(state, receivers, before))
 
@@ -197,8 +195,8 @@ class AlertTable:
         return AlertState(table, rows.cast(ALERTS).combine_chunks())
 
     def _until_written(self, write: Callable[[AlertState], T], state: AlertState | None = None) -> T:
-        """Write on what was read (None: read first); retry if others (maintenance, an evaluation, our own
-        notifiers) wrote in between."""
+        """Write on top of `state` (None: read it first). Retry if others (maintenance, an evaluation,
+        another process) wrote in between."""
         read = chain([] if state is None else [state], iter(self.read, None))
         try:
             return retried(CommitFailedError, lambda: write(next(read)), _ATTEMPTS)
@@ -217,7 +215,7 @@ class AlertTable:
     ) -> list[Episode]:
         changed = change(state)
         if changed:
-            rows = [_row(Told(episode=episode, deliveries=_untold(receivers))) for episode in changed]
+            rows = [_row(Told(episode=episode, deliveries=_no_deliveries(receivers))) for episode in changed]
             held = {MARK: state.mark, REWINDS_MARK: state.rewinds_mark}
             reached = [Transaction(name, max(mark, held[name])) for name, mark in marks.items()]
             self._merge(state, rows, _EPISODE_COLUMNS, reached)
@@ -225,8 +223,10 @@ class AlertTable:
 
     def _note(self, state: AlertState, deliveries: Mapping[str, Delivery]) -> None:
         wanted = pc.is_in(state.rows["id"], value_set=pa.array(deliveries, pa.string()))
-        noted = [_noted(told, deliveries[told.episode.id]) for told in _told(state.rows.filter(wanted))]
-        self._merge(state, [_row(told) for told in noted], ["deliveries"], [])
+        recorded = [
+            _with_delivery(told, deliveries[told.episode.id]) for told in _told(state.rows.filter(wanted))
+        ]
+        self._merge(state, [_row(told) for told in recorded], ["deliveries"], [])
 
     def _drop(self, state: AlertState, receivers: Sequence[str], before: int) -> None:
         left = [
@@ -239,7 +239,7 @@ class AlertTable:
     def _merge(
         self, state: AlertState, rows: list[dict[str, Any]], updated: list[str], marks: list[Transaction]
     ) -> None:
-        """Write rows on top of the version that was read, else raise `CommitFailedError`.
+        """Write rows on top of the version that was read. Raises `CommitFailedError` on a conflict.
 
         Of rows whose id exists already, only the columns `updated` are replaced.
         """
@@ -251,7 +251,8 @@ class AlertTable:
 
 
 def _merged(held: pa.Table, rows: pa.Table, updated: Sequence[str]) -> pa.Table:
-    """Return the rows held, with others (schema `ALERTS`) added or, in some columns, in their place."""
+    """Return the rows `held`, with `rows` (schema `ALERTS`) appended, or, for ids that exist, with the
+    columns `updated` replaced."""
     places = pc.index_in(rows["id"], value_set=held["id"])
     before, is_new = held.take(places), pc.is_null(places)
     columns = [
@@ -263,12 +264,12 @@ def _merged(held: pa.Table, rows: pa.Table, updated: Sequence[str]) -> pa.Table:
 
 
 def _flattened(lists: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Return the items of all lists, and for each the number of its list."""
+    """Return the concatenated items of all lists, and the number of the list of each item."""
     array = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
     return pc.list_flatten(array), pc.list_parent_indices(array)
 
 
-def _untold(receivers: Iterable[str]) -> dict[str, Delivery]:
+def _no_deliveries(receivers: Iterable[str]) -> dict[str, Delivery]:
     return {receiver: Delivery(receiver=receiver) for receiver in receivers}
 
 
@@ -281,7 +282,7 @@ def _without_news(told: Told, receivers: Sequence[str]) -> dict[str, Delivery]:
     }
 
 
-def _noted(told: Told, delivery: Delivery) -> Told:
+def _with_delivery(told: Told, delivery: Delivery) -> Told:
     return replace(told, deliveries={**told.deliveries, delivery.receiver: delivery})
 
 
@@ -308,10 +309,10 @@ def _told_of(row: Mapping[str, Any]) -> Told:
 
 
 def _in_table(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give milliseconds as datetimes, which Arrow takes for timestamps."""
+    """Convert milliseconds to datetimes, from which Arrow makes timestamps."""
     return {name: from_ms(value) if name in TIMESTAMPS else value for name, value in row.items()}
 
 
 def _in_memory(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give timestamps as milliseconds."""
+    """Convert datetimes to milliseconds."""
     return {name: to_ms(value) if isinstance(value, datetime) else value for name, value in row.items()}

@@ -1,10 +1,11 @@
-"""Evaluates the alert rules at their interval while the job runs, and has alerts delivered.
+"""Evaluates the alert rules at an interval while the job runs, and delivers alerts.
 
-It has its own threads, takes no lock of the writer, and a failure in it never ends the job.
+This runs on threads of its own, takes no lock of the writer, and its failures never end the job.
 """
 
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Self
 
 from streaming.alerts.delivery import Notifier, NotifierThread
@@ -18,12 +19,18 @@ from streaming.common.times import now_ms
 from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.tables.tables import Tables
 
+_log = logging.getLogger(__name__)
+
 _END_LIMIT_S: Final = 15.0
-"""For an evaluation or a delivery to end; what is not delivered by then is delivered at the next start."""
+"""Time limit for each thread at the end. What is not delivered by then is delivered after the next start."""
 
 
 class AlertWatch(threading.Thread):
-    """Evaluates at an interval within a `with` block; once more at its end, if asked to."""
+    """Evaluates at an interval (`evaluate_every_ms`) within a `with` block, and delivers to the receivers.
+
+    Failures are reported and retried: none is raised. At its end the block waits a bounded time for the
+    current evaluation and deliveries.
+    """
 
     def __init__(
         self,
@@ -32,7 +39,6 @@ class AlertWatch(threading.Thread):
         receivers: Sequence[Receiver],
         *,
         ask_log_ranges: AskLogRanges | None,
-        say: Callable[[str], None],
         health: HealthSettings | None = None,
     ) -> None:
         super().__init__(name="offsetlake-alerts", daemon=True)
@@ -43,30 +49,29 @@ class AlertWatch(threading.Thread):
             settings,
             receivers=[receiver.name for receiver in receivers],
             ask_log_ranges=ask_log_ranges,
-            say=say,
             health=health,
         )
-        self._notifiers = {receiver.name: Notifier(alerts, receiver, say) for receiver in receivers}
+        self._notifiers = {receiver.name: Notifier(alerts, receiver) for receiver in receivers}
         self._threads = [NotifierThread(notifier, name) for name, notifier in self._notifiers.items()]
         self._every_s = settings.evaluate_every_ms / 1_000
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._done = threading.Event()
         self._evaluated_at: int | None = None
 
     def run(self) -> None:
-        """Evaluate immediately, then at the configured interval, until told to end."""
+        """Evaluate immediately, then at the interval, until the block ends."""
         while not self._done.is_set():
             self._evaluate()
             self._done.wait(self._every_s)
 
     def evaluate_and_deliver(self) -> bool:
-        """Evaluate and deliver once; return whether both went well. For when the threads have ended."""
+        """Evaluate and deliver once, after the block has ended. Return whether both succeeded."""
         is_evaluated = self._evaluate()
-        is_delivered = [notifier.deliver() for notifier in self._notifiers.values()]  # none left out
+        is_delivered = [notifier.deliver() for notifier in self._notifiers.values()]  # a list: each one runs
         return is_evaluated and all(is_delivered)
 
     def evaluated_at(self) -> int | None:
-        """Return when the last evaluation ended that went well (ms); None: there was none."""
+        """Return the end of the last successful evaluation (ms); None: there was none."""
         return self._evaluated_at
 
     def __enter__(self) -> Self:
@@ -76,7 +81,6 @@ class AlertWatch(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after the current evaluation and deliveries, within a bounded time."""
         self._done.set()
         self.join(_END_LIMIT_S)
         for thread in self._threads:
@@ -87,7 +91,7 @@ class AlertWatch(threading.Thread):
     def _evaluate(self) -> bool:
         try:
             changed = self._evaluator.evaluate()
-        except BaseException as error:  # whatever it is, the job goes on
+        except BaseException as error:  # the job continues
             raise_if_ending(error)
             self._problems.make("", f"evaluating alerts failed, retrying: {type(error).__name__}: {error}")
             return False

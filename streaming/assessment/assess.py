@@ -1,7 +1,7 @@
-"""Works out what is known of committed offsets at one moment: only the columns that are asked for.
+"""The assessment of committed offsets at one moment, with only the requested columns.
 
-What is read for them, and how far back, is up to each fact; a snapshot of the tables is a
-`AssessmentSource`, and so is one in memory.
+Each fact reads from an `AssessmentSource` only what it needs. Sources are the snapshots of the tables and the
+snapshots in memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,36 +42,35 @@ IS_SAMPLED: Final = pa.field("is_sampled", pa.bool_())
 _RECREATED_TOPIC: Final = pa.schema([OF_RECREATED_TOPIC])
 
 Some = Mask | bool
-"""Of which of n offsets a fact is wanted: of those of a mask, of all, or of none."""
+"""The n offsets for which a fact is computed: those of a mask, all (True), or none (False)."""
 
 
 class AssessmentSource(uncommitted.UncommittedSource, Protocol):
-    """The tables at one moment, and how far they go."""
+    """The tables as of one moment, with their completeness."""
 
     @property
-    def completeness(self) -> Completeness:
-        """How complete they are."""
+    def completeness(self) -> Completeness: ...
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
-        """Read the groups (schema `GROUPS`), the named ones or all."""
+        """Read the named groups (None: all; schema `GROUPS`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The facts that are wanted, each of which adds columns to the offsets.
+    """The requested facts. Each adds columns to the offsets:
 
-    - `lag`: the columns `LAG`, but for the two of its time, which are null;
-    - `lag_time`: lag_seconds and lag_is_at_least as well, for which older samples are read, and
-      `lag_seconds_reason`: why lag_seconds is null although the lag is known;
-    - `log_start`: `log_start_offset`, where the log starts as of the same sample;
-    - `sampling`: `is_sampled`, whether the end of the log was sampled all along in a window of the rules of
-      health, or need not have been: the position is not behind;
+    - `lag`: the columns `LAG`, of which the two of the lag time are null;
+    - `lag_time`: also lag_seconds and lag_is_at_least, which need older samples, and lag_seconds_reason: why
+      lag_seconds is null although the lag is known;
+    - `log_start`: log_start_offset, as of the sample of the log end;
+    - `sampling`: is_sampled: the log end was sampled without a gap for a window of the rules of health, or
+      the position is not behind;
     - `health`: the columns `PARTITION_HEALTH`;
-    - `recreated_topic`: `of_recreated_topic`;
+    - `recreated_topic`: of_recreated_topic;
     - `owner`: the columns `OWNER`; needs the members of groups;
-    - `expiry`: rule, clock_starts_at and expires_at, if the brokers keep offsets for so long (ms).
+    - `expiry`: rule, clock_starts_at and expires_at, for this retention of the brokers (ms).
 
-    Where a fact is wanted of some offsets only, it is null for the others. All but the last three need `lag`.
+    A fact requested for some of the offsets is null for the others. All but the last three need `lag`.
     """
 
     lag: bool = False
@@ -86,8 +85,8 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """By which terms offsets are assessed: samples of log ends say nothing once they are older than
-    `max_age_ms`, and health goes by `rules`."""
+    """The parameters of an assessment: samples of log ends older than `max_age_ms` do not count, and
+    `rules` decide the health."""
 
     max_age_ms: int = MAX_AGE_MS
     rules: HealthRules = field(default_factory=HealthRules)
@@ -103,13 +102,13 @@ def assess(
     groups: pa.Table | None = None,
     habits: Habits | None = None,
 ) -> pa.Table:
-    """Add to n committed offsets (schema `OFFSETS`, or those of its columns that the facts need) what is
-    known of them at a moment (ms), in their order. Partitions without a committed offset may be among them,
-    as `with_assigned` adds them: their lag is not known, their health is.
+    """Append the requested facts at `moment` (ms) to n committed offsets (schema `OFFSETS`, or those of its
+    columns that the facts need), in their order.
 
-    `groups` (schema `GROUPS`) are those of the offsets; None: they are read if a fact needs them. Who asks
-    again and again hands in `habits`, which remember how positions usually pause. Raises what reading from
-    the source raises.
+    Rows without a committed offset, as `with_assigned` appends them, have an unknown lag, but a health.
+    `groups` (schema `GROUPS`) are the groups of the offsets; None: they are read if a fact needs them.
+    Repeated callers pass `habits`, which cache the usual pauses of positions. Raises the errors of the
+    source.
     """
     asked, rows = _Asked(at, moment, terms or Terms(), habits, groups), offsets
     if facts.lag:
@@ -134,15 +133,15 @@ def assess_lag_along(
     at: AssessmentSource, positions: pa.Table, *, moments: Index, terms: Terms | None = None
 ) -> pa.Table:
     """Add the columns `LAG` to n positions (`KEY` and committed_offset; n > 0), each as of its own moment
-    (n ms). Raises what reading from the source raises."""
+    (n ms). Raises the errors of the source."""
     return lag_along(at, positions, moments=moments, max_age_ms=(terms or Terms()).max_age_ms)
 
 
 def assess_lag_of_steps(
     at: AssessmentSource, steps: pa.Table, *, moments: Index, terms: Terms | None = None
 ) -> pa.Table:
-    """Add the columns `LAG` to n steps of positions (`KEY` and the committed_offset after it; n > 0), as of
-    the moments at which they were done (n ms). Raises what reading from the source raises."""
+    """Add the columns `LAG` to n commits (`KEY` and committed_offset; n > 0), as of their own moments (n
+    ms): the lag that each commit left. Raises the errors of the source."""
     within, until = (terms or Terms()).max_age_ms, at.completeness.moment
     return lag_of_steps(at, steps, moments=moments, until=until, max_age_ms=within)
 
@@ -150,8 +149,8 @@ def assess_lag_of_steps(
 def assess_lagging(
     at: AssessmentSource, positions: pa.Table, *, moment: int, terms: Terms | None = None
 ) -> pa.Table:
-    """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at a moment, ms) lag: n rows
-    (schema `LAGGING`). Raises what reading from the source raises."""
+    """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at `moment`, ms) lag: n
+    rows (schema `LAGGING`). Raises the errors of the source."""
     own = terms or Terms()
     min_lag = own.rules.min_lag
     return lagging_since(at, positions, moment=moment, max_age_ms=own.max_age_ms, min_lag=min_lag)
@@ -159,7 +158,8 @@ def assess_lagging(
 
 @dataclass(frozen=True)
 class _Asked:
-    """The facts of one source at one moment; each takes offsets and returns its columns of them."""
+    """The facts of one source at one moment: each method takes rows of offsets and returns its columns of
+    them."""
 
     at: AssessmentSource
     moment: int
@@ -168,7 +168,7 @@ class _Asked:
     groups: pa.Table | None
 
     def groups_of(self, rows: pa.Table) -> pa.Table:
-        """Return the groups of rows, and maybe others."""
+        """Return the groups of rows, and possibly others."""
         return self.at.groups(pc.unique(rows["group"]).to_pylist()) if self.groups is None else self.groups
 
     def health(self, rows: pa.Table) -> pa.Table:
@@ -213,7 +213,7 @@ class _Asked:
         return with_owners(rows.select(KEY_NAMES), owned).select(OWNER.names)
 
     def is_sampled(self, rows: pa.Table) -> Mask:
-        """What was missed while the brokers or the job were away is neither silence nor lag of a group."""
+        """Return for n rows whether the sampling had no gap, because a gap hides when records came."""
         is_behind = to_mask(pc.greater(rows["lag"], self.terms.rules.min_lag)) | is_uncommitted(rows)
         behind = rows.filter(from_mask(is_behind))
         since = self.moment - self.terms.rules.window_ms
@@ -230,7 +230,7 @@ class _Asked:
 def _with(
     rows: pa.Table, added: pa.Schema, some: Some, columns_of: Callable[[pa.Table], pa.Table]
 ) -> pa.Table:
-    """Append columns to n rows, for some of which they are worked out; null for the others."""
+    """Append to n rows the columns that `columns_of` computes for some of them, null for the others."""
     if isinstance(some, bool):
         return with_columns(rows, columns_of(rows)) if some else rows
     if not some.any():

@@ -1,8 +1,8 @@
-"""What the members of groups explain: records that nobody waits for, and topics that are none of theirs.
+"""Explanations from the members of groups: lag without records to read, and topics without subscription.
 
-A consumer that commits by hand stands before the marker of the last transaction, and before all that aborted
-ones left: there is a lag, and nothing to read. The tables see no records, so that it is told by the times. A
-topic that a group does not subscribe to any more keeps its committed offsets until they expire.
+The position of a consumer that commits explicitly stays before the marker of the last transaction, and before
+the records of aborted ones: there is lag, but nothing to read. The tables contain no records, so only times
+can show this. And a topic that a group no longer subscribes to keeps its committed offsets until they expire.
 """
 
 from collections.abc import Callable
@@ -26,25 +26,24 @@ from streaming.lag.samples import NONE
 from streaming.model.schemas import OFFSETS
 
 LAG_SECONDS_REASON: Final = pa.field("lag_seconds_reason", pa.string())
-"""Why lag_seconds is null although the lag is known; null: no such reason."""
+"""Why lag_seconds is null although the lag is known; null otherwise."""
 
 MARKERS: Final = "may be markers"
-"""What is behind the position may be markers of transactions and aborted records."""
+"""The unread records may be transaction markers and aborted records."""
 
-_MOST: Final = 100  # records that may be such
-_LEAST_MS: Final = MINUTE_MS  # less is nobody's trouble
+_MOST: Final = 100  # records; more lag is not explained by markers
+_LEAST_MS: Final = MINUTE_MS  # a shorter silence needs no explanation
 
 AskGroups = Callable[[pa.Table], pa.Table]
-"""Gives the groups (schema `GROUPS`) of rows."""
+"""Returns the groups (schema `GROUPS`) of rows."""
 
 
-class ExplainedSource(PauseReader, TopicReader, Protocol):
-    """The tables at one moment."""
+class ExplainedSource(PauseReader, TopicReader, Protocol): ...
 
 
 def with_lag_seconds_reason(rows: pa.Table, may_be: Mask) -> pa.Table:
-    """Put null in the place of lag_seconds where what n rows (with the columns `LAG`) are behind may be
-    markers, and add the column lag_seconds_reason behind these columns."""
+    """Set lag_seconds to null where the lag of n rows (with the columns `LAG`) may be markers, and add the
+    column lag_seconds_reason after these columns."""
     if not may_be.any():
         nothing = pa.nulls(len(rows), pa.string())
         return rows.add_column(rows.column_names.index("ends_as_of") + 1, LAG_SECONDS_REASON, nothing)
@@ -56,10 +55,10 @@ def with_lag_seconds_reason(rows: pa.Table, may_be: Mask) -> pa.Table:
 
 
 def may_be_markers(at: ExplainedSource, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
-    """Tell of n rows (with the columns `LAG`) whether what they are behind may be markers: few records, of a
-    member that committed within one sample of the last rise of the end of the log.
+    """Return for n rows (with the columns `LAG`) whether the unread records may be markers: few records, and
+    the partition has a member, whose last commit came within one sample of the last rise of the log end.
 
-    Nothing is read for those that are behind by many records, or have committed lately.
+    Nothing is read for positions with a large lag or a recent commit.
     """
     found = np.zeros(len(rows), np.bool_)
     if "commit_timestamp" not in rows.schema.names:
@@ -80,14 +79,13 @@ def may_be_markers(at: ExplainedSource, rows: pa.Table, moment: int, groups_of: 
 
 
 def _are_owned(at: TopicReader, rows: pa.Table, groups: pa.Table, moment: int) -> Mask:
-    """Tell which of n partitions members of these groups have."""
     owned = owned_partitions(groups, at, moment)
     return to_mask(with_owners(rows.select(KEY_NAMES), owned)["consumer_id"].is_valid())
 
 
 def _is_near_the_last_rise(at: PauseReader, rows: pa.Table, last_at: Index, moment: int) -> Mask:
-    """Tell of n rows whether their last commits (ms) came within one sample of the last rise of the ends of
-    their logs: of the time between the samples that saw it before and after."""
+    """Return for n rows whether their last commits (ms) came near the last rise of the log end: no further
+    from the two samples around the rise than these are apart."""
     last = pc.subtract(rows["log_end_offset"], from_numbers(np.ones(1, np.int64))[0])
     asked = rows.select(["topic", "partition"]).append_column("committed_offset", last)
     codes = key_codes(asked.columns)
@@ -102,11 +100,11 @@ def _is_near_the_last_rise(at: PauseReader, rows: pa.Table, last_at: Index, mome
 def reasons_of_members(
     at: ExplainedSource, rows: pa.Table, statuses: Index, moment: int, groups_of: AskGroups
 ) -> Index:
-    """Return the reasons (numbers of `REASONS`) that members give for n positions (with `KEY`, the columns
-    `LAG` and commit_timestamp) which have these statuses; `NONE`: they give none.
+    """Return the reasons (numbers of `REASONS`) that members give for the statuses of n positions (`KEY`, the
+    columns `LAG` and commit_timestamp); `NONE`: no reason.
 
-    Who has stopped before what may be markers is not known to have; topics that are not subscribed to tell
-    nothing.
+    A position that is STOPPED before possible markers gets an UNKNOWN reason. Positions of topics without
+    subscription get an OK one.
     """
     reasons = np.full(len(rows), NONE, np.int64)
     stopped = np.flatnonzero(statuses == STOPPED)
@@ -121,8 +119,8 @@ def reasons_of_members(
 
 
 def _is_not_subscribed(at: ExplainedSource, rows: pa.Table, moment: int, groups_of: AskGroups) -> Mask:
-    """Tell of n partitions whether their groups have members that do not subscribe to the topic, and none of
-    which has the partition."""
+    """Return for n partitions whether their group has members that do not subscribe to the topic, and no
+    member has the partition."""
     groups = groups_of(rows)
     running = groups.filter(from_mask(numbers_or(pc.list_value_length(groups["members"]), 0) > 0))
     unsaid = [field for field in OFFSETS if field.name not in KEY_NAMES]

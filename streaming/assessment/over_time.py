@@ -1,4 +1,4 @@
-"""How the health of groups has changed: the assessment of every moment of a past time."""
+"""Changes of the health of groups: the assessment at each of many moments of a past time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ from streaming.lag.health_over_time import status_changes
 from streaming.lag.positions import habits_by, topics_in
 from streaming.lag.rules import HealthRules
 
-_WINDOWS: Final = 3  # before the first moment: groups are asked about two windows back
+_WINDOWS: Final = 3  # read before the first moment: `uncommitted` looks up groups two windows earlier
 
 
 class Source(uncommitted.UncommittedSource, Protocol):
-    """The tables at one moment, and the groups up to it."""
+    """The tables as of one moment, with earlier versions of the groups."""
 
     def groups_over_time(self, groups: Sequence[str] | None, *, since: int, until: int) -> pa.Table:
-        """Read how groups (None: all) were between two moments (ms): the columns of schema `GROUPS`, and
-        written_at."""
+        """Read the versions of groups (None: all groups) between two moments (ms): the columns of schema
+        `GROUPS`, and written_at."""
 
 
 def first_needed(moment: int, rules: HealthRules) -> int:
-    """Return from when on (ms) commits are needed to judge a moment."""
+    """Return the moment (ms) since which commits are needed to judge a moment."""
     return moment - rules.long_silence_ms - rules.window_ms
 
 
@@ -45,10 +45,13 @@ def assess_health_changes(
     terms: Terms,
     chosen: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> pa.Table:
-    """Return how the status of groups (None: all) changed from moment to moment (m int64 ms, sorted; m > 0;
-    schema `STATUS_CHANGES`). `commits` (schema `COMMITS`) are theirs, from `first_needed` on; `chosen` gives
-    those of partitions (with `KEY`, and of groups source_partition) that are asked about. Raises what reading
-    from the source raises."""
+    """Return the changes of the status of groups (None: all) at m moments (int64 ms, ascending; m > 0; schema
+    `STATUS_CHANGES`).
+
+    `commits` (schema `COMMITS`) are those of the groups since `first_needed`. `chosen` filters partitions
+    (`KEY`, and source_partition of the group): only those it keeps are judged without a committed offset.
+    Raises the errors of the source.
+    """
     first, end, rules = int(moments[0]), int(moments[-1]), terms.rules
     since = first - _WINDOWS * rules.window_ms
     rows = at.groups_over_time(groups, since=since, until=end)
@@ -71,7 +74,7 @@ def assess_health_changes(
 
 @dataclass(frozen=True)
 class _Members:
-    """What members of groups explain over a time, up to a moment (ms)."""
+    """Implements `streaming.lag.health_over_time.Members`, for moments up to `until` (ms)."""
 
     at: Source
     over_time: GroupsOverTime

@@ -1,4 +1,4 @@
-"""Which member has which partition: also those that nothing is committed for."""
+"""The owners of partitions: the members they are assigned to, also without a committed offset."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -24,26 +24,25 @@ from streaming.lag.samples import NONE
 from streaming.model.schemas import KEY
 
 OWNER: Final = pa.schema([("consumer_id", pa.string()), ("host", pa.string()), ("client_id", pa.string())])
-"""Which member has a partition; null: none has, or it is not known which."""
+"""The member that has the partition; null: none, or not known."""
 
 _OWNED: Final = pa.schema([*KEY, *OWNER])
 _OF_OTHERS: Final = ("share",)
-"""Types of groups that commit to another topic than the one of committed offsets."""
+"""Types of groups whose offsets are in another topic than `__consumer_offsets`."""
 _OF_MEMBER: Final = ("member_id", "client_host", "client_id")
 
 
 class TopicReader(Protocol):
-    """What was seen of topics."""
-
     def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
-        """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms)."""
+        """Read when topics existed and with which ids (schema `TOPICS_OVER_TIME`), from samples up to
+        `as_of` (ms)."""
 
 
 def owned_partitions(groups: pa.Table, at: TopicReader, moment: int) -> pa.Table:
-    """Return which partitions (columns `KEY_NAMES`) of groups (schema `GROUPS`) are whose (columns `OWNER`).
+    """Return the assigned partitions of groups (schema `GROUPS`): columns `KEY_NAMES` and `OWNER`.
 
-    Topics that the log has only the ids of have the names that `with_topic_names` gives; those without are
-    left out.
+    Topics that the log has only by id get the names that the ids had in samples up to `moment` (ms); those
+    without such a name are left out.
     """
     if not len(groups):  # of nothing `combine_chunks` would import pandas
         return no_rows(_OWNED)
@@ -68,14 +67,14 @@ def owned_partitions(groups: pa.Table, at: TopicReader, moment: int) -> pa.Table
 
 @dataclass(frozen=True)
 class GroupsOverTime:
-    """Groups as they were over a time: versions, each from a moment on until the next one of its group."""
+    """Versions of groups over a time: each version is valid from a moment until the next one of its group."""
 
     versions: pa.Table
-    """The groups (v rows, schema `GROUPS`) under names of their versions: what is told of groups is told of
-    versions, too. One of a group that was removed is null."""
+    """The versions (v rows, schema `GROUPS`), with the number of the version in the column group, so that
+    functions of groups work on versions. The version of a removed group has nulls."""
     owned: pa.Table
-    """The partitions (columns `KEY_NAMES`, under the own names of groups, and source_partition) that members
-    ever had, but for those of share groups; a key may come more than once."""
+    """All partitions (columns `KEY_NAMES`, with the names of groups, and source_partition) that members
+    ever had, with duplicates. Partitions of share groups are left out."""
     _groups: Numbering
     _codes: Index
     _ranked: Index
@@ -86,8 +85,8 @@ class GroupsOverTime:
 
     @classmethod
     def of(cls, groups: pa.Table, since: Index, at: TopicReader, moment: int) -> Self:
-        """Take them from v rows (schema `GROUPS`), each so since a moment (ms); the names of topics are those
-        that are known at a `moment`."""
+        """Take v versions (schema `GROUPS`), each valid since a moment (v ms). Topic ids get the names
+        known at `moment` (ms)."""
         names, codes = Numbering.of(groups, ["group"])
         order = np.lexsort((since, codes))
         groups, codes, since = take(groups, order), codes[order], since[order]
@@ -108,15 +107,15 @@ class GroupsOverTime:
         )
 
     def under_versions(self, rows: pa.Table, moments: Index) -> pa.Table:
-        """Return n rows (with group) under the names of the versions that their groups had at n moments
-        (ms), or of none."""
+        """Return n rows with the number of the version that their group had at each moment (n ms; `NONE`:
+        no version) in the column group."""
         return rows.set_column(
             rows.column_names.index("group"), "group", _in_words(self._numbers(rows, moments))
         )
 
     def had_since(self, rows: pa.Table, moments: Index) -> Index:
-        """Return since when (ms) groups had n partitions (columns `KEY_NAMES`) at n moments (ms), as far as
-        the last record about the group then tells; `NONE`: they had not."""
+        """Return since when (ms) groups have had n partitions (columns `KEY_NAMES`) at n moments (ms), as
+        far as the last record of the group shows by then; `NONE`: the group does not have the partition."""
         numbers = self._numbers(rows, moments)
         named = rows.select(KEY_NAMES).set_column(0, "group", _in_words(numbers))
         is_owned = self._owned.codes_of(named) != NONE
@@ -135,11 +134,10 @@ class GroupsOverTime:
 
 
 def with_assigned(offsets: pa.Table, groups: pa.Table, at: TopicReader, moment: int) -> pa.Table:
-    """Append to committed offsets (schema `OFFSETS`, or some of its columns) the partitions that members of
-    their groups (schema `GROUPS`) have and nothing is committed for, as `kafka-consumer-groups` shows them:
-    all but the key and source_partition is null. Partitions of share groups are none: their offsets are not
-    in the topic.
-    """
+    """Append to committed offsets (schema `OFFSETS`, or some of its columns) the partitions that members
+    of the groups (schema `GROUPS`) have and that have no committed offset, as `kafka-consumer-groups`
+    shows them. All their columns but the key and source_partition are null. Share groups add none: their
+    offsets are in another topic."""
     owned = owned_partitions(_that_commit(groups), at, moment)
     if not len(owned):
         return offsets
@@ -162,7 +160,7 @@ def with_assigned(offsets: pa.Table, groups: pa.Table, at: TopicReader, moment: 
 
 
 def with_owners(offsets: pa.Table, owned: pa.Table) -> pa.Table:
-    """Append to n partitions of groups whose they are (columns `OWNER`), as `owned_partitions` tells it."""
+    """Append the columns `OWNER` to n partitions of groups; `owned` comes from `owned_partitions`."""
     codes = key_codes(pa.concat_tables([owned.select(KEY_NAMES), offsets.select(KEY_NAMES)]).columns)
     owner = np.full(codes.max(initial=-1) + 1, -1, np.int64)
     owner[codes[: len(owned)]] = np.arange(len(owned))
@@ -173,7 +171,7 @@ def with_owners(offsets: pa.Table, owned: pa.Table) -> pa.Table:
 
 
 def _that_commit(groups: pa.Table) -> pa.Table:
-    """Return the groups whose offsets are in the topic."""
+    """Return the groups whose offsets are in `__consumer_offsets`."""
     return groups.filter(pc.invert(pc.is_in(groups["type"], value_set=from_texts(_OF_OTHERS))))
 
 
@@ -186,7 +184,7 @@ def _in_words(numbers: Index) -> pa.Array:
 
 
 def _flat(lists: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the elements of n lists one after another, and of each the number of its list."""
+    """Return the concatenated elements of n lists, and the number of the list of each element."""
     whole = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     return pc.list_parent_indices(whole), pc.list_flatten(whole)
 
@@ -196,7 +194,7 @@ def _child(structs: pa.Array, name: str) -> pa.Array:
 
 
 def _names_of(ids: pa.Array, at: TopicReader, moment: int) -> pa.Array:
-    """Return the names of topics by their ids, null where samples up to a moment (ms) know none."""
+    """Return the names of topics by id, null where samples up to `moment` (ms) have none."""
     seen = at.topics_over_time(None, as_of=moment)
     known = pc.SetLookupOptions(seen["topic_id"].combine_chunks(), skip_nulls=True)
     found = pc.index_in(ids, options=known)

@@ -1,4 +1,4 @@
-"""The health of partitions that members of groups have, and that nothing is committed for."""
+"""The health of partitions that are assigned to members and have no committed offset."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -19,29 +19,30 @@ from streaming.lag.samples import NONE, Samples
 
 
 class UncommittedSource(LagReader, TopicReader, Protocol):
-    """The tables at one moment, and the groups before."""
+    """The tables as of one moment, with earlier versions of the groups."""
 
     def groups_before(self, groups: list[str], *, until: int) -> pa.Table:
-        """Read the named groups (schema `GROUPS`) as of a past moment (ms); none where it is not known."""
+        """Read the named groups (schema `GROUPS`) as of a past moment (ms); without those that are not
+        known then."""
 
 
 def is_uncommitted(rows: pa.Table) -> Mask:
-    """Tell which of n rows of `with_assigned` are partitions that nothing is committed for."""
+    """Return for n rows of `with_assigned` whether they have no committed offset."""
     return ~to_mask(rows["committed_offset"].is_valid()) & ~to_mask(
         rows["unreadable_source_offset"].is_valid()
     )
 
 
 HadSince = Callable[[pa.Table, Index], Index]
-"""Tells since when (ms) groups had n partitions (with `KEY_NAMES`) at n moments (ms), as far as is known;
-`NONE`: they had not."""
+"""Returns since when (ms) groups have had n partitions (with `KEY_NAMES`) at n moments (ms), as far as
+known; `NONE`: the group does not have the partition."""
 
 
 def had_since(at: UncommittedSource, groups: pa.Table, moment: int) -> HadSince:
-    """Return how to ask a snapshot of a moment (ms), whose groups (schema `GROUPS`) are these, about that
-    moment and others before it, each of which it has to be asked about alone."""
+    """Return the `HadSince` of a snapshot at `moment` (ms) with these groups (schema `GROUPS`). All
+    moments of one call must be equal, and not later than `moment`."""
 
-    def tell(rows: pa.Table, moments: Index) -> Index:
+    def look_up(rows: pa.Table, moments: Index) -> Index:
         names, until = pc.unique(rows["group"]), int(moments[0])
         if until == moment:
             then = groups.filter(pc.is_in(groups["group"], value_set=names))
@@ -49,7 +50,7 @@ def had_since(at: UncommittedSource, groups: pa.Table, moment: int) -> HadSince:
             then = at.groups_before(names.to_pylist(), until=until)
         return GroupsOverTime.of(then, np.full(len(then), until), at, until).had_since(rows, moments)
 
-    return tell
+    return look_up
 
 
 def uncommitted_health(
@@ -61,11 +62,11 @@ def uncommitted_health(
     moments: Index,
     rules: HealthRules,
 ) -> pa.Table:
-    """Return the columns `PARTITION_HEALTH` of n such partitions (with `KEY`, log_end_offset and is_current),
-    each as it is at its moment (n ms). `sampled` are the samples of their logs, from a window before the
-    first moment on.
+    """Return the columns `PARTITION_HEALTH` of n partitions without a committed offset (with `KEY`,
+    log_end_offset and is_current), each at its moment (n ms). `sampled` are the samples of their logs, from
+    one window before the first moment on.
 
-    How groups were before is asked where they have changed in the last window.
+    Earlier versions of groups are read only for groups that changed in the last window.
     """
     count = len(rows)
     ends = numbers_or(rows["log_end_offset"], NONE)
@@ -104,18 +105,18 @@ def uncommitted_health(
 
 
 def _starts_in(sampled: pa.Table) -> pa.Table:
-    """Return samples of the starts of logs in the form of those of their ends."""
+    """Return samples with the log start as log_end, so that `Samples` finds log starts."""
     return sampled.set_column(sampled.column_names.index("log_end"), "log_end", sampled["log_start"])
 
 
 def _owned_at(had: HadSince, rows: pa.Table, moments: Index, window_ms: int) -> Index:
-    """Return since when (ms) groups are known to have n partitions at n moments (ms); `NONE`: not for as long
-    as a window.
+    """Return since when (ms) groups are known to have n partitions at n moments (ms); `NONE`: for less than a
+    window.
 
-    A group that has not changed since a moment had then what it has now. Those that have changed in the last
-    window - consumers that are stuck are thrown out again and again - are looked up as of a window before,
-    and of two, so that there is a time in which records can have come that have waited for a window since.
-    (The log has no times of assignments, but it has one of each record about a group.)
+    The log has no times of assignments, but the time of each record of a group: a group whose last record is
+    older has had its partitions since then. Groups that changed in the last window (a stuck consumer is
+    removed and rejoins again and again) are looked up as of one window earlier and as of two. Two, so that
+    records can have come in between that have waited for a window.
     """
     if not len(rows):
         return moments
@@ -130,7 +131,7 @@ def _owned_at(had: HadSince, rows: pa.Table, moments: Index, window_ms: int) -> 
 
 
 def _came_since(at: UncommittedSource, rows: pa.Table, offsets: Index, owned_at: Index, moment: int) -> Mask:
-    """Tell of n partitions whether the record at an offset of each came after the group had it."""
+    """Return for n partitions whether the record at each offset came after the group had the partition."""
     columns = [rows["topic"], rows["partition"], from_numbers(offsets)]
     asked = pa.table(columns, ["topic", "partition", "committed_offset"])
     codes = key_codes(asked.columns)

@@ -1,4 +1,4 @@
-"""What the brokers are asked: about the topic, its ends, retention settings, and logs of other topics.
+"""Requests to the brokers: the topic, its ends, retention settings, and log ends of other topics.
 
-`facts` are the answers; `client_settings` gives the same security settings to librdkafka and to Java.
+`facts` are the results; `client_settings` translates security settings for librdkafka and for Java.
 """

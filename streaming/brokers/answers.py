@@ -1,4 +1,4 @@
-"""What librdkafka's admin client answers, as values: states of topics, offsets, Kafka's names of errors."""
+"""Results of librdkafka's admin client as values: states of topics, offsets, Kafka's error names."""
 
 from base64 import urlsafe_b64encode
 from concurrent.futures import Future
@@ -25,11 +25,11 @@ _KAFKAS_NAMES: Final = {
     "_TIMED_OUT": _SILENT,
     "_TRANSPORT": "NETWORK_EXCEPTION",
 }
-"""Names of errors that librdkafka has others for."""
+"""Kafka's names of errors that librdkafka names differently."""
 
 
 def answer_of(future: "Future[Any]") -> Any:
-    """Return what a request gave, or the `KafkaException` that it failed with."""
+    """Return the result of a request, or the `KafkaException` with which it failed."""
     try:
         return future.result()
     except KafkaException as error:
@@ -37,12 +37,12 @@ def answer_of(future: "Future[Any]") -> Any:
 
 
 def tells_of_topic(answer: Any) -> bool:
-    """Tell whether an answer says that the topic exists, or that it does not."""
+    """Whether a result shows that the topic exists, or that it does not."""
     return not isinstance(answer, KafkaException) or answer.args[0].code() in _ABSENT
 
 
 def is_silence(answer: Any) -> bool:
-    """Tell whether an answer says only that no broker has answered; codes below 0 are librdkafka's own."""
+    """Whether a result only means that no broker has answered; codes below 0 are librdkafka's own."""
     if tells_of_topic(answer):
         return False
     code: int = answer.args[0].code()
@@ -50,7 +50,8 @@ def is_silence(answer: Any) -> bool:
 
 
 def topic_id_of(answer: Any) -> str | None:
-    """Return the id as the tables write it; `""`: the brokers have none. None: there is no such topic."""
+    """Return the id in the format of the tables; `""`: the brokers have none. None: there is no such
+    topic."""
     if isinstance(answer, KafkaException):
         return None
     number = answer.topic_id
@@ -60,7 +61,7 @@ def topic_id_of(answer: Any) -> str | None:
 
 
 def state_of(answer: Any) -> TopicState | None:
-    """Return what an answer says of a topic; None: nothing."""
+    """Return the state of a topic; None: the result contains none."""
     if not isinstance(answer, KafkaException):
         numbers = frozenset(partition.id for partition in answer.partitions)
         return TopicState(topic_id=topic_id_of(answer) or None, partitions=numbers)
@@ -76,6 +77,5 @@ def offset_of(answer: Any) -> int | str:
 
 
 def _error_name(error: KafkaException) -> str:
-    """Return Kafka's own name of an error."""
     name: str = error.args[0].name()
     return _KAFKAS_NAMES.get(name, name.lstrip("_"))

@@ -1,9 +1,9 @@
-"""What offsetlake asks the brokers beside reading the topic: how far partitions reach, which topics there
-are, and how long offsets are kept.
+"""Requests to the brokers besides reading the topic: ends of partitions, topics, retention of offsets.
 
-Everything here only reads, and answers within a bounded time.
+All are read-only and return within a timeout.
 """
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -53,21 +53,23 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds
 from streaming.settings.model import SourceSettings
 
+_log = logging.getLogger(__name__)
+
 REQUEST_TIMEOUT_S: Final = 10.0
 QUICK_TIMEOUT_S: Final = 3.0
 """For requests that batches and heartbeats wait for: a silent broker must be reported within 15 seconds."""
 _GIVE_UP_EVERY_S: Final = 0.2
-_ASKED_TOGETHER: Final = 200  # partitions: librdkafka looks each up among all of its request
+_ASKED_TOGETHER: Final = 200  # partitions: librdkafka searches all partitions of a request for each
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NO_OFFSET: Final = -1
-"""What brokers say where no record has the timestamp asked for. Below it librdkafka means "no answer": a
-partition whose leader is silent has the offset -1001, and no error."""
+"""The offset where no record has the requested timestamp. Offsets below it mean "no answer" in librdkafka: a
+partition whose leader is silent has offset -1001, and no error."""
 _TIMED_OUT: Final = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 class Broker:
-    """A connection to the brokers that answers the few questions of this module."""
+    """A client for the requests of this module."""
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
@@ -90,7 +92,6 @@ class Broker:
 
     def wait_for_topic(
         self,
-        say: Callable[[str], None],
         give_up: Callable[[], bool],
         *,
         waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
@@ -99,8 +100,8 @@ class Broker:
         """Wait until the topic exists and return its facts; None when `give_up` says so before.
 
         The brokers must answer within `connect_timeout`, else `BrokerError`. The topic may take `limit_ms`,
-        else `TopicMissingError`; None: as long as it likes, since Kafka creates it at the first commit. `say`
-        is called once to report that, `waiting` says what is waited for.
+        else `TopicMissingError`; None: as long as it likes, since Kafka creates it at the first commit. That
+        is logged once, and `waiting` says what is waited for.
         """
         source = self._source
         servers, pause_ms = source.bootstrap_servers, source.topic_poll_every_ms
@@ -109,7 +110,7 @@ class Broker:
             facts = self.topic_facts(source.connect_timeout_ms / 1_000)
         if facts is not None:
             return facts
-        say(
+        _log.warning(
             f"topic {source.topic} does not exist yet on {servers}, or this user may not see it (Describe "
             "permission): waiting for it (Kafka creates it when the first group commits)"
         )
@@ -122,7 +123,7 @@ class Broker:
         return facts
 
     def topic_facts(self, timeout_s: float = REQUEST_TIMEOUT_S) -> TopicFacts | None:
-        """Return what identifies the topic; None if it does not exist, or may not be seen. Raises
+        """Return the identity of the topic; None if it does not exist or this user may not see it. Raises
         `BrokerError`."""
         metadata = self._metadata(timeout_s)
         topic = metadata.topics.get(self._source.topic)
@@ -156,14 +157,15 @@ class Broker:
         return found
 
     def starts(self, partition_count: int, timeout_s: float) -> dict[int, int]:
-        """Return the first offset that is held, of all partitions whose leader answers in time."""
+        """Return the log start offset of all partitions whose leader answers in time."""
         partitions = [(self._source.topic, number) for number in range(partition_count)]
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         asked = self._ask_offsets(partitions, earliest, IsolationLevel.READ_UNCOMMITTED, timeout_s)
         return {number: offset for (_, number), offset in self._offsets(asked)[0].items()}
 
     def silence_of(self, partitions: Iterable[int]) -> BrokerError:
-        """Return an error that names partitions whose leader does not answer, and what the client says."""
+        """Return an error that names partitions without an answer from their leader, and the client's last
+        failure."""
         complaint = self._complaint()
         return BrokerError(
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: expected an answer "
@@ -174,7 +176,7 @@ class Broker:
     def first_since(self, timestamp_ms: int, partition_count: int) -> dict[int, int]:
         """Return the offset of the first record with this timestamp or a later one, by partition.
 
-        Left out are partitions that have none, or whose leader does not answer.
+        Partitions without such a record, or whose leader does not answer, are left out.
         """
         partitions = [(self._source.topic, number) for number in range(partition_count)]
         since = OffsetSpec.for_timestamp(timestamp_ms)
@@ -182,10 +184,8 @@ class Broker:
         return {number: offset for (_, number), offset in sorted(found.items()) if offset >= 0}
 
     def retention(self) -> BrokerRetention:
-        """Return how long the brokers retain offsets and which assignor is their first; raises `BrokerError`
-        if none of them reports it.
-        Requires DescribeConfigs on the cluster.
-        """
+        """Return the brokers' retention of offsets and their first assignor; raises `BrokerError` if no
+        broker reports them. Requires DescribeConfigs on the cluster."""
         asked = {
             broker_id: self._admin.describe_configs(
                 [ConfigResource(ResourceType.BROKER, str(broker_id))], request_timeout=REQUEST_TIMEOUT_S
@@ -198,8 +198,8 @@ class Broker:
         return agreed_retention(told, silent)
 
     def delete_retention_ms(self, timeout_s: float = QUICK_TIMEOUT_S) -> int:
-        """Return how long the topic retains a tombstone at least; Kafka's default without DescribeConfigs on
-        the topic. Raises `BrokerError` if no broker answers."""
+        """Return the topic's `delete.retention.ms`, the minimum retention of tombstones; Kafka's default
+        without DescribeConfigs on the topic. Raises `BrokerError` if no broker answers."""
         asked = self._admin.describe_configs(
             [ConfigResource(ResourceType.TOPIC, self._source.topic)], request_timeout=timeout_s
         )
@@ -213,8 +213,8 @@ class Broker:
         """Return the range of each partition (topic, number); raises `BrokerError` if the brokers do not
         answer.
 
-        Left out are topics and partitions that do not exist, that this user may not describe, or whose
-        leader does not answer.
+        Topics and partitions that do not exist, that this user may not describe, or whose leader does not
+        answer are left out.
         """
         topics = self._metadata(REQUEST_TIMEOUT_S).topics
         existing = [
@@ -233,18 +233,18 @@ class Broker:
     def topic_ids(
         self, names: Iterable[str], timeout_s: float = QUICK_TIMEOUT_S
     ) -> dict[str, str | None] | None:
-        """Return the ids of topics as the tables write them; None for one that does not exist.
+        """Return the ids of topics in the format of the tables; None for a topic that does not exist.
 
-        `""` stands for a topic without an id (brokers before 2.8). Topics that this user may not describe
-        or that no broker can have are left out. No answer at all in time: None.
+        `""` stands for a topic without an id (brokers before 2.8). Topics that this user may not describe and
+        invalid names are left out. If nothing is answered in time, the result is None.
         """
         answers = self._describe(names, timeout_s)
         ids = {name: topic_id_of(answer) for name, answer in answers.items() if tells_of_topic(answer)}
         return ids if ids or not answers else None
 
     def topics(self, names: Iterable[str], timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, TopicState]:
-        """Return what topics are now. Topics that no broker can have (`.` and `..` are refused by brokers
-        alone), and those without an answer, are left out; raises `BrokerError` if no broker answers."""
+        """Return the current state of topics; raises `BrokerError` if no broker answers. Invalid names are
+        left out (only brokers reject `.` and `..`), and topics without an answer."""
         answers = self._describe(names, timeout_s)
         if answers and all(map(is_silence, answers.values())):
             raise self._unreachable(next(iter(answers.values())), timeout_s)
@@ -253,10 +253,10 @@ class Broker:
     def log_offsets(
         self, partitions: Iterable[tuple[str, int]], *, earliest: bool, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> dict[tuple[str, int], int | str]:
-        """Return the log end (or, `earliest`, the log start) of partitions that exist: the offset, or Kafka's
-        name of the error. A leader that is silent is `REQUEST_TIMED_OUT`.
+        """Return the log end (or, `earliest`, the log start) of existing partitions: the offset, or Kafka's
+        name of the error. A silent leader is `REQUEST_TIMED_OUT`.
 
-        The log end is the high watermark, as Kafka's tools have it.
+        The log end is the high watermark, as in Kafka's tools.
         """
         spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
         keys = list(partitions)
@@ -276,7 +276,7 @@ class Broker:
         return found
 
     def _describe(self, names: Iterable[str], timeout_s: float) -> dict[str, Any]:
-        """Ask what topics are; brokers with auto-creation do not create them."""
+        """Describe topics; brokers with auto-creation do not create them."""
         wanted = sorted(name for name in set(names) if _TOPIC_NAME.fullmatch(name))
         if not wanted:
             return {}
@@ -285,7 +285,7 @@ class Broker:
 
     def _metadata(self, timeout_s: float) -> Any:
         self._admin.poll(0)  # or log lines would pile up
-        # asking for all topics: asking for one by name would make brokers with auto-creation create it
+        # all topics: a request by name would make brokers with auto-creation create the topic
         try:
             metadata = self._admin.list_topics(timeout=timeout_s)
         except KafkaException as error:
@@ -296,7 +296,7 @@ class Broker:
     def _list_offsets(
         self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, isolation: IsolationLevel
     ) -> tuple[dict[tuple[str, int], int], KafkaException | None]:
-        """Return the offsets of the partitions that answered, and why another did not."""
+        """Return the offsets of the partitions that answered, and a failure of another, if any."""
         return self._offsets(self._ask_offsets(partitions, spec, isolation, REQUEST_TIMEOUT_S))
 
     def _ask_offsets(
@@ -314,8 +314,8 @@ class Broker:
     def _ask_together(
         self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, timeout_s: float
     ) -> "Future[Any]":
-        """Ask for offsets as `AdminClient.list_offsets` does, but with one future for all partitions: one for
-        each takes four times as long as asking."""
+        """As `AdminClient.list_offsets`, with one future for all partitions: one for each would take four
+        times as long as the request."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         asked = [TopicPartition(topic, number, int(spec._value)) for topic, number in partitions]
@@ -328,7 +328,8 @@ class Broker:
     def _offsets(
         self, futures: "Mapping[TopicPartition, Future[Any]]"
     ) -> tuple[dict[tuple[str, int], int], KafkaException | None]:
-        """Wait for answers; return the offsets of the partitions that answered, and why another did not."""
+        """Wait for answers; return the offsets of the partitions that answered, and a failure of another, if
+        any."""
         found: dict[tuple[str, int], int] = {}
         failure: KafkaException | None = None
         for partition, future in futures.items():
@@ -342,21 +343,21 @@ class Broker:
         if found:
             self._log.answered()
         self._may_have_moved = failure is not None
-        if failure is not None and failure.args[0].code() > 0:  # a broker said no, perhaps to an old leader
+        # a broker refused, perhaps because it is no longer the leader
+        if failure is not None and failure.args[0].code() > 0:
             self._learn_leaders()
         return found, failure
 
     def _learn_leaders(self) -> None:
-        """Refresh the leaders of the partitions, for the next request. By itself librdkafka does so every few
-        minutes, and until then repeats requests that brokers refuse.
-        """
+        """Refresh the leaders of the partitions for the next request. librdkafka itself does so every few
+        minutes, and until then repeats requests that brokers refuse."""
         self._may_have_moved = False
         with suppress(BrokerError):
             self._metadata(QUICK_TIMEOUT_S)
 
     def _complaint(self) -> str:
-        """Return why the last connection failed, if one has."""
-        self._admin.poll(0)  # hands over what librdkafka has said
+        """Return why the last connection failed; empty if none has."""
+        self._admin.poll(0)  # delivers librdkafka's log lines
         return self._log.last
 
     def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
@@ -379,7 +380,7 @@ def _settings_of(configs: Mapping[str, Any]) -> BrokerSettings:
 
 
 def _rest(seconds: float, give_up: Callable[[], bool]) -> bool:
-    """Sleep, but stop when `give_up` says so; returns whether it did."""
+    """Sleep until `give_up` returns true; return whether it did."""
     end = time.monotonic() + seconds
     while not (given_up := give_up()) and (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _GIVE_UP_EVERY_S))

@@ -1,4 +1,4 @@
-"""Keeps what librdkafka says about its connections: why the last one failed, whether brokers refuse us."""
+"""Keeps librdkafka's log of its connections: the last failure, and whether brokers refuse this user."""
 
 import re
 import time
@@ -14,8 +14,8 @@ _REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 class ClientLog:
     """The logger and the error callback of one client.
 
-    Both are needed: a connection that the broker closed at once, because it expects TLS, is in the log alone;
-    a refusal has a code in the callback, and only words in the log.
+    Both are needed: only the log shows a connection that the broker closed at once because it expects TLS;
+    only the callback has a code for a refusal.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -24,14 +24,14 @@ class ClientLog:
         self.last = ""
 
     def log(self, _level: int, _form: str, facility: str, _client: str, text: str) -> None:
-        """Keep the line if it tells of a failed connection."""
+        """Keep the line if it is about a failed connection."""
         if facility == "FAIL":
             self.last = _THREAD.sub("", text)
 
     def error(self, error: KafkaError) -> None:
-        """Note since when the brokers refuse the credentials or certificates, if this error says so.
+        """Record since when the brokers have refused the credentials or certificates.
 
-        A connection that comes to nothing at all says that they are away, whatever they said before.
+        A failed connection resets it: the brokers are away, whatever they answered before.
         """
         if error.code() == KafkaError._TRANSPORT:
             self._refused_since = None
@@ -39,9 +39,9 @@ class ClientLog:
             self._refused_since = self._clock()
 
     def answered(self) -> None:
-        """Forget earlier refusals: brokers have answered."""
+        """Forget earlier refusals, since brokers have answered."""
         self._refused_since = None
 
     def is_refused_for(self, seconds: float) -> bool:
-        """Tell whether the brokers have refused us for so long, and answered nothing in between."""
+        """Whether the brokers have refused this user for this time, without any answer."""
         return self._refused_since is not None and self._clock() - self._refused_since >= seconds

@@ -1,8 +1,8 @@
 """Kafka client settings under their Java names, for Spark's connector, and translated for librdkafka.
 
-Spark's connector runs Kafka's Java client and takes its settings as they are. Metadata and end offsets are
-asked through librdkafka (confluent-kafka), which spells security differently: JAAS becomes a user name and
-a password, and a Java trust store becomes PEM text.
+Spark's connector runs Kafka's Java client, which takes the settings unchanged. Metadata and end offsets are
+requested through librdkafka (confluent-kafka), whose security settings differ: JAAS becomes a user name and a
+password, and a Java trust store becomes PEM text.
 """
 
 import re
@@ -16,13 +16,13 @@ from streaming.model.errors import MisuseError
 from streaming.settings.model import SourceSettings
 
 SAME_NAME: Final = frozenset({"client.dns.lookup", "client.id", "security.protocol"})
-"""Settings that librdkafka knows under the same name, with the same values and meaning.
+"""Settings with the same name, values and meaning in librdkafka.
 
 Others only look the same: `ssl.cipher.suites` has Java's names of ciphers, and intervals have other limits.
 """
 
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""The SASL mechanisms that both clients support with a user name and a password alone."""
+"""The SASL mechanisms that both clients support with only a user name and a password."""
 
 _LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
 
@@ -47,8 +47,8 @@ def java_client_settings(source: SourceSettings) -> Mapping[str, str]:
 def librdkafka_settings(client: Mapping[str, str]) -> dict[str, str]:
     """Translate the Java client's settings to librdkafka's.
 
-    Settings that only tune the Java consumer are left out. What cannot be carried over but matters for
-    reaching the brokers raises `MisuseError`.
+    Settings that only tune the Java consumer are left out. Raises `MisuseError` for a setting that matters
+    for reaching the brokers but has no counterpart.
     """
     translated = {name: client[name] for name in SAME_NAME & client.keys()}
     for name, translate in _TRANSLATIONS.items():
@@ -68,7 +68,7 @@ def _sasl_mechanism(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sasl_credentials(client: Mapping[str, str]) -> dict[str, str]:
-    """Take user name and password out of a JAAS entry; other login modules have no counterpart."""
+    """Extract user name and password from a JAAS entry; other login modules have no counterpart."""
     module, options = _read_jaas(client["sasl.jaas.config"])
     if not module.endswith(_LOGIN_MODULES):
         raise MisuseError(
@@ -81,10 +81,10 @@ def _sasl_credentials(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_jaas(entry: str) -> tuple[str, dict[str, str]]:
-    """Read `module flag name=value ...;` as Kafka does: the module's class, and the options by name."""
+    """Parse `module flag name=value ...;` as Kafka does: the class of the module, and the options by name."""
     found = _JAAS_ENTRY.fullmatch(entry)
     if found is None:
-        raise MisuseError(  # without the entry itself: it holds the password
+        raise MisuseError(  # without the entry itself: it contains the password
             'sasl.jaas.config: expected one entry, LoginModule required name="value" ...; '
             "found something else. Check its quotes and the semicolon at its end."
         )
@@ -93,7 +93,7 @@ def _read_jaas(entry: str) -> tuple[str, dict[str, str]]:
 
 
 def _jaas_text(value: str) -> str:
-    """Take quotes and escapes off a value, as java.io.StreamTokenizer does."""
+    """Remove quotes and escapes from a value, as java.io.StreamTokenizer does."""
 
     def character(found: re.Match[str]) -> str:
         code = found[1]
@@ -103,7 +103,7 @@ def _jaas_text(value: str) -> str:
 
 
 def _trusted_certificates(client: Mapping[str, str]) -> dict[str, str]:
-    """Give the trusted certificates as PEM text, read by the JDK's keytool from a JKS or PKCS12 store."""
+    """Return the trusted certificates as PEM text, read by the JDK's keytool from a JKS or PKCS12 store."""
     location = client["ssl.truststore.location"]
     if client.get("ssl.truststore.type", "JKS").upper() == "PEM":
         return {"ssl.ca.location": location}
@@ -119,7 +119,7 @@ def _trusted_certificates(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _list_store(location: str, password: str) -> str:
-    """Return what keytool says about a store; the password goes through a pipe, which no one else sees."""
+    """Return keytool's listing of a store; the password goes through a pipe, hidden from other processes."""
     keytool = find_java().resolve().with_name("keytool")
     try:
         listing = subprocess.run(
@@ -158,7 +158,7 @@ def _client_certificate(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_jks(location: str) -> bool:
-    """Tell JKS from PKCS12 by the file: Java reads either under both names, and keytool writes PKCS12."""
+    """Detect JKS or PKCS12 from the file: Java reads either under both names, and keytool writes PKCS12."""
     try:
         with Path(location).open("rb") as store:
             return store.read(len(_JKS_MAGIC)) == _JKS_MAGIC
@@ -178,7 +178,7 @@ def _key_password(client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _host_name_check(client: Mapping[str, str]) -> dict[str, str]:
-    """Say whether certificates must name the host; Java's empty text is librdkafka's `none`."""
+    """Java's empty text (no check of host names) is librdkafka's `none`."""
     name = "ssl.endpoint.identification.algorithm"
     return {name: client[name] or "none"}
 
@@ -192,4 +192,4 @@ _TRANSLATIONS: Final[Mapping[str, Callable[[Mapping[str, str]], dict[str, str]]]
     "ssl.keystore.certificate.chain": _client_pem,
     "ssl.endpoint.identification.algorithm": _host_name_check,
 }
-"""For each Java setting that librdkafka spells differently: the function that gives its counterparts."""
+"""For each Java setting with another name in librdkafka, the function that returns its counterparts."""

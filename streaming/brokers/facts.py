@@ -1,5 +1,5 @@
-"""What brokers report, as values: about the topic, a log, how long offsets are retained, and the assignor
-that they choose. Needs no client."""
+"""Facts from brokers as values: the topic, a log, the retention of offsets, the default assignor. Needs no
+client."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ DELETE_RETENTION: Final = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS: Final = DAY_MS
 
 TopicIds = Callable[[Iterable[str]], Mapping[str, str | None] | None]
-"""Asks the brokers for the ids of topics, as `Broker.topic_ids` does."""
+"""Requests the ids of topics, as `Broker.topic_ids` does."""
 
 
 class BrokerError(OffsetlakeError):
-    """The brokers could not be reached, or refused what was asked."""
+    """The brokers could not be reached, or refused a request."""
 
 
 class AccessRefusedError(BrokerError):
@@ -27,11 +27,10 @@ class AccessRefusedError(BrokerError):
 
 
 class TopicMissingError(BrokerError):
-    """The topic does not exist, or this user may not see it, and it is not to be waited for any longer."""
+    """The topic does not exist, or this user may not see it, and the time to wait for it is over."""
 
     @classmethod
     def of(cls, topic: str, servers: str, limit_ms: int) -> "TopicMissingError":
-        """Say where it was looked for, and what to check."""
         return cls(
             f"looking for topic {topic}: expected it on {servers} within {limit_ms / 1_000:g} s ([source] "
             "connect_timeout), found no such topic, or none that this user may see (Describe permission). "
@@ -42,7 +41,7 @@ class TopicMissingError(BrokerError):
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """What identifies the topic: its cluster and its id (None where brokers do not say), and its partition
+    """The identity of the topic: cluster id and topic id (None where brokers have none), and its partition
     count."""
 
     cluster_id: str | None
@@ -52,7 +51,7 @@ class TopicFacts:
 
 @dataclass(frozen=True)
 class LogRange:
-    """The offsets that a partition holds: from `earliest`, and before `latest`."""
+    """The offsets in a partition: from `earliest` to before `latest`."""
 
     earliest: int
     latest: int
@@ -60,8 +59,8 @@ class LogRange:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicState:
-    """What the brokers say of a topic: its id (None: they have none) and its partitions, or why they do not:
-    Kafka's name of the `error`."""
+    """The state of a topic: its id (None: the brokers have none) and partitions, or Kafka's name of the
+    `error`."""
 
     topic_id: str | None = None
     partitions: frozenset[int] = frozenset()
@@ -72,11 +71,11 @@ _ASSIGNORS_BY_CLASS: Final = {
     f"org.apache.kafka.coordinator.group.assignor.{name.capitalize()}Assignor": name
     for name in ("uniform", "range")
 }
-"""Before 4.0 brokers name their own assignors by class; those of others may have any name."""
+"""Brokers before 4.0 name their own assignors by class; other assignors may have any name."""
 
 
 def first_assignor(setting: str | None) -> str | None:
-    """Return the name of the first assignor in `group.consumer.assignors`; None: not known.
+    """Return the name of the first assignor in `group.consumer.assignors`; None: unknown.
 
     >>> first_assignor("uniform,range")
     'uniform'
@@ -86,7 +85,8 @@ def first_assignor(setting: str | None) -> str | None:
 
 
 class BrokerSettings(NamedTuple):
-    """What one broker says: retention and check interval (ms), and its first assignor (None: not known)."""
+    """The settings of one broker: retention and check interval (ms), and its first assignor (None:
+    unknown)."""
 
     retention_ms: int
     check_interval_ms: int
@@ -95,11 +95,11 @@ class BrokerSettings(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerRetention:
-    """What the brokers say about keeping offsets, in milliseconds.
+    """The brokers' retention of offsets, in milliseconds.
 
-    If they disagree, `retention_ms` is the smallest and `check_interval_ms` the largest of theirs, and
-    `complaint` says so; it also names brokers that did not answer. `default_assignor` is the first of
-    `group.consumer.assignors`; None: not known, or they disagree.
+    If they disagree, `retention_ms` is the smallest and `check_interval_ms` the largest value, and
+    `complaint` reports it; it also names brokers that did not answer. `default_assignor` is the first of
+    `group.consumer.assignors`; None: unknown, or they disagree.
     """
 
     retention_ms: int
@@ -109,8 +109,8 @@ class BrokerRetention:
 
 
 def agreed_retention(told: Mapping[int, BrokerSettings], silent: Mapping[int, str]) -> BrokerRetention:
-    """Make one answer of those of all brokers: by broker id its settings, or why there are none. Raises
-    `BrokerError` if there is none at all."""
+    """Combine the answers of all brokers: by broker id its settings, or why there are none. Raises
+    `BrokerError` if no broker answered."""
     if not told:
         reason = next(iter(silent.values()), "no broker in the cluster's metadata")
         raise BrokerError(

@@ -1,8 +1,9 @@
-"""Rounds of questions where the logs of topic partitions begin and end, each with the ids of their topics.
+"""Rounds of requests for log starts and ends of topic partitions, with the ids of their topics.
 
-Which id the end of a log belongs to is certain only if the topic had it before and after the end was asked
-for. So each round ends with the ids, which the next one begins with. Ids cost most of a round: of very many
-topics, only those are asked for of which an end fell or failed, and of the others a part in each round.
+A log end belongs to a topic id for certain only if the topic had it both before and after the log end was
+requested. So each round ends with the ids, with which the next one begins. Ids are most of the cost of a
+round: with very many topics, a round requests only the ids of topics whose log end fell or failed, and a
+share of the others.
 """
 
 import time
@@ -15,35 +16,35 @@ from streaming.brokers.broker import Broker
 from streaming.brokers.facts import TopicState
 
 STARTS_EVERY: Final = 10
-"""Log starts are asked for in every so many rounds: they cost as much as log ends, and move less often."""
+"""Rounds between requests for log starts: they cost as much as log ends, and move less often."""
 
 IDS_AT_ONCE: Final = 100
-"""Up to so many topics, all ids are asked for in each round."""
+"""Up to this many topics, each round requests all ids."""
 
 IDS_EVERY: Final = 6
-"""Each of more topics is asked for its id at least every so many rounds."""
+"""With more topics, the id of each is requested at least once in this many rounds."""
 
 LIMIT_MS: Final = 15_000
-"""Log ends that took longer say nothing of the moment at which they were asked for: requests time out before,
-so the process was suspended."""
+"""Log ends that took longer are discarded, since their moment is unknown: requests time out earlier, so the
+process was suspended."""
 
 ROUND_LIMIT_MS: Final = 60_000
-"""The same of all requests of a round."""
+"""The same limit for all requests of a round."""
 
 _CLOCKS_APART_MS: Final = 2_000
-"""Where the time of day differs more from the time that passed, the clock was set."""
+"""If the time of day moved by this much more or less than the time that passed, the clock was set."""
 
 Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What brokers answered: the state of topics, and by partition the log end, or Kafka's name of the error.
+    """The answers of brokers: the state of topics, and by partition the log end, or Kafka's name of the
+    error.
 
-    `sampled_at` (ms) is the moment before log ends were asked for.
-    `starts` are log starts as they were last asked for, up to `STARTS_EVERY` rounds ago; `topics` are up to
-    `IDS_EVERY` rounds old, but those that were `asked` for after the log ends. Topics without an answer are
-    left out; so are log ends of topics that were not the same before and after.
+    `sampled_at` (ms) is the moment before log ends were requested. `starts` are log starts, up to
+    `STARTS_EVERY` rounds old; `topics` are up to `IDS_EVERY` rounds old, except those `asked` for after the
+    log ends. Topics without an answer are left out; so are log ends of topics that changed meanwhile.
     """
 
     sampled_at: int
@@ -54,20 +55,20 @@ class Round:
 
 
 class LogEndReader:
-    """Asks about the topics that it is given, round by round."""
+    """Runs the rounds for the given topics."""
 
     def __init__(self, broker: Broker, clock: Callable[[], int]) -> None:
         self._broker = broker
         self._clock = clock
-        self._known: dict[str, TopicState] = {}  # those that were asked for longest ago first
+        self._known: dict[str, TopicState] = {}  # those requested longest ago first
         self._ends: Mapping[Partition, int | str] = {}
         self._starts: dict[Partition, int] = {}
         self._count = 0
 
     def read(self, partitions: Mapping[str, Collection[int]], names: Collection[str]) -> Round | None:
-        """Ask for the log ends of partitions, by topic, and for the state of these and further topics.
+        """Request the log ends of partitions, by topic, and the state of these and further topics.
 
-        None: it took so long that nobody knows at which moment it was so. Raises `BrokerError` if the brokers
+        None: it took so long that the moment of the log ends is unknown. Raises `BrokerError` if the brokers
         do not answer.
         """
         wanted = {*partitions, *names}
@@ -108,7 +109,7 @@ class LogEndReader:
     def _to_identify(
         self, wanted: set[str], before: Mapping[str, TopicState], ends: Mapping[Partition, int | str]
     ) -> set[str]:
-        """Choose the topics to ask for: those that may be others now, and as many more as are due."""
+        """Choose the topics whose ids to request: those that may have changed, and a share of the others."""
         chosen = wanted - before.keys()
         for key, end in ends.items():
             last = self._ends.get(key)
@@ -123,7 +124,7 @@ class LogEndReader:
 
 
 class _Watch:
-    """Tells how long something has taken, by two clocks: one may be set, the other may stand still."""
+    """Measures durations by two clocks: one may be set, the other may stop."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -131,11 +132,11 @@ class _Watch:
         self._began = time.monotonic()
 
     def is_within(self, limit_ms: int) -> bool:
-        """Tell whether it took no longer than this, and whether the clocks agree about it."""
+        """Whether no more than this has passed, and both clocks agree."""
         passed_ms = round((time.monotonic() - self._began) * 1_000)
         return passed_ms <= limit_ms and abs(self._clock() - self.began_at - passed_ms) <= _CLOCKS_APART_MS
 
 
 def _is_same(before: TopicState | None, after: TopicState) -> bool:
-    """Tell whether a topic is the one that it was; brokers without ids do not say more than its name."""
+    """Whether a topic is unchanged; without ids, brokers only show that the name exists."""
     return before is not None and before.error is after.error is None and before.topic_id == after.topic_id

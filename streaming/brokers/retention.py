@@ -1,13 +1,15 @@
-"""Determines how long the brokers retain offsets: from the settings if they are set, else from the
-brokers, which then also say which assignor they choose."""
+"""Determines the retention of offsets: from the settings, else from the brokers, which then also report their
+default assignor."""
 
-from collections.abc import Callable
+import logging
 from typing import Final
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import BrokerError
 from streaming.model.progress import Retention
 from streaming.settings.model import OFFSETS_TOPIC, Settings
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_CHECK_INTERVAL_MS: Final = 600_000
 """Kafka's default of `offsets.retention.check.interval.ms`."""
@@ -16,15 +18,14 @@ DEFAULT_CHECK_INTERVAL_MS: Final = 600_000
 class RetentionReader:
     """Reads the retention on request; reports a problem with it once, not every time."""
 
-    def __init__(self, broker: Broker, settings: Settings, say: Callable[[str], None]) -> None:
+    def __init__(self, broker: Broker, settings: Settings) -> None:
         self._broker = broker
         self._settings = settings.expiry
         self._topic = settings.source.topic
-        self._say = say
         self._said: str | None = None
 
     def read(self, now: int) -> Retention | None:
-        """Return the retention as of `now` (ms); None where neither the settings nor a broker tell it."""
+        """Return the retention as of `now` (ms); None if neither the settings nor a broker contain it."""
         settings = self._settings
         if settings.retention_ms is not None:
             interval = settings.check_interval_ms or DEFAULT_CHECK_INTERVAL_MS
@@ -46,7 +47,7 @@ class RetentionReader:
 
     def _complain(self, complaint: str | None) -> None:
         if complaint is not None and complaint != self._said:
-            self._say(complaint)
+            _log.warning(complaint)
         self._said = complaint
 
 

@@ -1,10 +1,10 @@
-"""The command `offsetlake`: reads arguments, calls the package that knows, prints what it says.
+"""The command `offsetlake`: parses arguments, calls the packages below, prints the results.
 
-`main` has all commands, which are in `commands`; `options` what they have in common.
+`main` has all commands, which are in `commands`; `options` has their common options.
 """
 
 import os
 
-# What delta-rs and the storage libraries in it log is not for users, who get their errors in a sentence. They
-# read this once, when they are loaded.
+# Users get errors in a sentence, without the logs of delta-rs and its storage libraries. These read the
+# variable once, when they are loaded.
 os.environ.setdefault("RUST_LOG", "off")

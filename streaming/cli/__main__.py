@@ -13,21 +13,21 @@ _TOO_LARGE: Final = (
 
 
 def run() -> None:
-    """Run the command, also where Ctrl-C comes while its modules are loaded, and end the process.
+    """Run the command and end the process; Ctrl-C is handled also while modules are loading.
 
-    The process ends before Python takes its interpreter down. Threads of Arrow and delta-rs may still be
-    reading ahead for a question that was broken off: one that asks for the interpreter then, as a file
-    system in Python makes it, ends the process by SIGABRT.
+    The process ends before Python finalizes its interpreter. Threads of Arrow and delta-rs may still be
+    reading ahead for an interrupted query: if one needs the interpreter during finalization, as Python file
+    systems do, the process ends with SIGABRT.
     """
-    code = 1  # of errors that nobody expected
+    code = 1  # for unexpected errors
 
     def end() -> None:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(AttributeError, OSError, ValueError):  # not there, full, closed
+            with suppress(AttributeError, OSError, ValueError):  # closed, full, or missing
                 stream.flush()
         os._exit(code)
 
-    atexit.register(end)  # before all others, so that it is called after them
+    atexit.register(end)  # registered first, so called last
     try:
         if sys.argv[1:2] == ["sql"]:
             _answer_apart()
@@ -54,6 +54,7 @@ def _answer_apart() -> None:
 
 
 if __name__ == "__main__":
-    if not sys.flags.safe_path:  # `-m` has put the current folder first, where others may have put modules
+    # `-m` puts the current folder first, which may contain modules of the same names
+    if not sys.flags.safe_path:
         del sys.path[0]
     run()

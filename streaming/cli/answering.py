@@ -1,4 +1,4 @@
-"""How commands ask the tables: names are searched for, and what is to be known beside the rows is said."""
+"""Queries of commands: names are resolved, and remarks are printed besides the rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_NAMED: Final = 5
-"""Positions of one topic, and topics of groups, in what is said of positions."""
+"""Most positions of one topic, and most topics of groups, in remarks about positions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a command asks the tables: the names that were given, and how the answer must be.
+    """The query of a command: the given names, and the requirements for the answer.
 
-    Names are looked for `among` these; `assigned`: live ones, and the partitions that members have.
+    Names are looked up `among` these; `assigned`: live names, and assigned partitions.
     """
 
     settings: Settings
@@ -52,14 +52,14 @@ class Question:
         *,
         among: "Among | Literal['assigned']" = "live",
     ) -> Self:
-        """Make it of the options of a command."""
+        """Create a question from the options of a command."""
         wanted = tuple(topics_of(topics))
         return cls(settings=settings, asking=asking, groups=groups, topics=wanted, among=among)
 
     def ask(self, answer: "Callable[[AskedSnapshot], T]") -> T:
-        """Return what `answer` makes of one snapshot of the tables: everything that is to be printed.
+        """Return the result of `answer` for one snapshot of the tables: everything to be printed.
 
-        It prints nothing: it is called again where files that it needed have gone.
+        `answer` must not print: it is called again when files that it needed are gone.
         """
         return tables_of(self.settings).ask(
             lambda at: answer(AskedSnapshot(question=self, at=at)), as_of=to_ms(self.asking.as_of)
@@ -68,21 +68,19 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedSnapshot:
-    """A snapshot that a command asks its question of."""
+    """A snapshot with the question asked of it."""
 
     question: Question
     at: "Snapshot"
 
     @cached_property
     def offsets(self) -> "SnapshotQueries":
-        """Questions about groups and their offsets."""
         from streaming.queries.bound.queries import SnapshotQueries
 
         return SnapshotQueries(self.at)
 
     @cached_property
     def lag(self) -> "SnapshotLagQueries":
-        """Questions about lag and health."""
         from streaming.lag.rules import HealthRules
         from streaming.queries.bound.lag import SnapshotLagQueries
 
@@ -90,7 +88,7 @@ class AskedSnapshot:
 
     @cached_property
     def search(self) -> "NameSearch":
-        """The names that were given, as they are found."""
+        """The given names, resolved in the snapshot."""
         from streaming.queries.names import NameSearch
 
         among = self.question.among
@@ -99,21 +97,22 @@ class AskedSnapshot:
 
     @property
     def groups(self) -> "list[str] | None":
-        """The groups that are meant; None: all."""
+        """The selected groups; None: all."""
         return self.search.groups
 
     @property
     def topics(self) -> "list[TopicPartitions]":
-        """The topics that are meant; none: all."""
+        """The selected topics; empty: all."""
         return self.search.topics
 
     def checked(self, about: "AsOf") -> "AsOf":
-        """Return what an answer reflects; raises `IncompleteError` where it is less than was asked for."""
+        """Return the state of the tables for an answer; raises `IncompleteError` if it does not meet the
+        requirements."""
         return self.question.asking.checked(about, self.search)
 
     def answered(self, rows: "pa.Table", about: "AsOf", *, nothing: str, when: str = "") -> "Found":
-        """Return what an answer is, beside its rows: `nothing` and `when` say in words what named groups
-        without rows lack. Raises `IncompleteError` where it is less than was asked for."""
+        """Return everything about an answer besides its rows: `nothing` and `when` describe in words the data
+        that named groups without rows lack. Raises `IncompleteError` if the requirements are not met."""
         about = self.checked(about)
         errors = about.loading_of(self.groups)
         missing = self.search.missing(rows, errors, nothing=nothing, when=when, is_partial=about.is_partial)
@@ -121,7 +120,8 @@ class AskedSnapshot:
 
 
 def _past(queries: "SnapshotQueries") -> "Past | None":
-    """Return what is said of names that were not there at a past moment; None: it is about now."""
+    """Return the words for names that did not exist at a past moment; None: the question is about the
+    present."""
     from streaming.queries.names import Past
 
     def appears(group: str) -> str | None:
@@ -133,18 +133,18 @@ def _past(queries: "SnapshotQueries") -> "Past | None":
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What an answer reflects, which names are not there, and which groups have errors."""
+    """The state of the tables behind an answer, the names that were not found, and the groups with errors."""
 
     about: "AsOf"
     missing: "Missing"
     errors: Mapping[str | None, str] = field(default_factory=dict)
 
     def with_sampled_ends(self, rows: "pa.Table", max_age_ms: int) -> Self:
-        """Return it for rows with lag of samples; see `AsOf.with_sampled_ends`."""
+        """Return a copy for rows with the lag of samples; see `AsOf.with_sampled_ends`."""
         return replace(self, about=self.about.with_sampled_ends(rows, max_age_ms))
 
     def with_log_ends(self, asked_at: int) -> Self:
-        """Return it for rows with log ends that brokers were asked for at a moment (ms)."""
+        """Return a copy for rows with log ends requested from brokers at a moment (ms)."""
         return replace(self, about=self.about.with_log_ends(asked_at))
 
     def show(
@@ -156,20 +156,20 @@ class Found:
         errors: Mapping[str | None, str] | None = None,
         with_line: bool = True,
     ) -> None:
-        """Print rows, and below a table, on standard error, what they reflect (`with_line`). `errors` replace
-        those of a document."""
+        """Print rows, and for a table the state that they reflect, on standard error (`with_line`). `errors`
+        replace those of a document."""
         print_answer(rows, output, form, self.about, errors or self.errors, self.missing)
         if with_line and output == "table":
             print_footer([self.about])
 
     def why_no_lag(self, output: "Output") -> list[str]:
-        """Say that no lag is known, where no line below a table says so."""
+        """Return a remark about an unknown lag, where no line below a table contains it."""
         why = self.about.why_no_lag
         return [f"the lag is not known, because {why}"] if why and output != "table" else []
 
     def tell(self, remarks: Iterable[str] = ()) -> int:
-        """Say on standard error what is to be known beside the rows. Return the exit code: 1 where something
-        is still being read, or a name is not there or has an error."""
+        """Print remarks on standard error. Return the exit code: 1 if something is still loading, or a name
+        is not found or has an error."""
         warn([*self.about.caveats(), *remarks])
         warn(f"group {group!r}: {error}" for group, error in self.errors.items())
         warn(self.missing.sentences)
@@ -180,7 +180,7 @@ class Found:
 
 
 def recreated_topics(rows: "pa.Table") -> Iterator[str]:
-    """Say which positions (rows with `of_recreated_topic`) are those of a topic that was recreated since."""
+    """Yield remarks about offsets (rows with `of_recreated_topic`) of topics that were recreated since."""
     from streaming.lag.restoring import MADE_ANEW
 
     found = rows.filter(rows["of_recreated_topic"]).select([*_POSITION, "of_recreated_topic"]).to_pylist()
@@ -191,7 +191,7 @@ _POSITION: Final = ("group", "topic", "partition", "committed_offset")
 
 
 def positions_told(rows: Iterable[dict[str, Any]], *, most: int | None = None) -> Iterator[str]:
-    """Say the `warning` of positions, those of a group and topic together; of `most` of these at most."""
+    """Yield the `warning` of positions, grouped by group and topic; at most `most` of these."""
     by = itemgetter("group", "topic", "warning")
     told = [(key, list(own)) for key, own in groupby(sorted(rows, key=by), by)]
     for (group, topic, warning), own in told[:most]:

@@ -4,33 +4,35 @@ Every line begins with its time (UTC), or is an object of JSON that has it. On a
 and how far catching up has come is one line that is updated.
 """
 
+import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, Self, TextIO
 
+from streaming.cli.logs import logs_to
 from streaming.cli.output import for_programs, let_go, standard_error
 from streaming.common.escapes import json_text, shown
 from streaming.common.times import iso, now_ms
 from streaming.job.reporter import BatchReport
-from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 
 LogFormat = Literal["text", "json"]
-Level = Literal["info", "warning", "error"]
+
+_log = logging.getLogger(__name__)
 
 FAR_BEHIND: Final = 100_000
-"""Source offsets; a batch that leaves more of them unread is one of catching up (after a long stop)."""
+"""Source offsets; a batch that leaves more unread is part of catching up (after a long stop)."""
 
 _CLEAR_LINE: Final = "\r\x1b[K"
 _NO_WIDTH: Final = 80
-"""Columns of a terminal that does not tell how many it has."""
+"""Columns of a terminal of unknown width."""
 
 _SHORT_S: Final = 0.5
-"""What takes no longer is not worth a line."""
+"""Shorter waits are not reported."""
 _TICK_S: Final = 1.0
 _TELL_AGAIN_S: Final = 10.0
 """After so long a log file is told again what is waited for, and later after twice as long each time, ..."""
@@ -39,7 +41,7 @@ _TELL_SELDOM_S: Final = 600.0
 
 
 class Console:
-    """Prints messages, one line per batch that changes something, and alerts.
+    """Prints what is logged within its `with` block, one line per batch that changes something, and alerts.
 
     A failing standard error never stops the job: once a line cannot be printed there, no further lines are.
     """
@@ -52,28 +54,24 @@ class Console:
         out: TextIO | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        self._log = _Log(err or standard_error(), log_format, clock)
+        self._lines = _Lines(err or standard_error(), log_format, clock)
         self._out = out or sys.stdout
         for_programs(self._out)  # which alerts are for
         self._catching_up_since: float | None = None
         self._moved = 0
         self._told_unknown: set[tuple[int, int | None]] = set()
 
-    def say(self, sentence: str) -> None:
-        """Print one line."""
-        self._log.line("info", sentence)
+    def __enter__(self) -> Self:
+        self._installed = logs_to(self._lines)
+        self._installed.__enter__()
+        return self
 
-    def warn(self, sentence: str) -> None:
-        """Print one line about something that goes wrong, or does no longer."""
-        self._log.line("warning", sentence)
-
-    def fail(self, error: OffsetlakeError) -> None:
-        """Print why the command ends."""
-        self._log.line("error", str(error))
+    def __exit__(self, *_: object) -> None:
+        self._installed.__exit__(None, None, None)
 
     def write(self, line: str) -> None:
         """Print an alert, which must not be lost: raises what printing raises, and tries every time."""
-        self._log.erase()  # standard output may be the same terminal
+        self._lines.erase()  # standard output may be the same terminal
         print(line, file=self._out, flush=True)
 
     @contextmanager
@@ -87,7 +85,7 @@ class Console:
         finally:
             done.set()
             thread.join(_TICK_S)  # longer only if nobody reads what is printed
-            self._log.settle(what)
+            self._lines.settle(what)
 
     def batch(self, report: BatchReport) -> None:
         """Tell what one batch did."""
@@ -97,35 +95,34 @@ class Console:
         elif self._catching_up_since is not None:
             self._tell_caught_up(report)
         elif report.has_changes or report.quarantined:
-            self._log.line("info", describe_batch(report), **numbers_of(report))
+            _line(describe_batch(report), **numbers_of(report))
 
     def _tell_wait(self, what: str, done: threading.Event) -> None:
         began, told_s = time.monotonic(), 0.0
         pause_s = _SHORT_S
         while not done.wait(pause_s):
             passed_s, pause_s = time.monotonic() - began, _TICK_S
-            if self._log.is_live:
-                self._log.live(what, f"{what} ... {passed_s:.0f} s")
+            if self._lines.is_live:
+                self._lines.live(what, f"{what} ... {passed_s:.0f} s")
             elif not told_s or passed_s - told_s >= min(max(told_s, _TELL_AGAIN_S), _TELL_SELDOM_S):
                 line = f"still {what} ({passed_s:.0f} s)" if told_s else f"{what} ..."
-                self._log.line("info", line, waited_s=round(passed_s))
+                _line(line, waited_s=round(passed_s))
                 told_s = passed_s
 
     def _tell_catching_up(self, report: BatchReport) -> None:
         self._count(report)
         left, rate = behind(report.progress), self._rate()
         line = describe_catching_up(self._moved, left, rate)
-        if self._log.is_live:
-            self._log.live("catching up", line)
+        if self._lines.is_live:
+            self._lines.live("catching up", line)
         else:
             counted = {"source_offsets": self._moved, "source_offsets_left": left}
-            self._log.line("info", line, **counted, source_offsets_per_second=round(rate))
+            _line(line, **counted, source_offsets_per_second=round(rate))
 
     def _tell_caught_up(self, report: BatchReport) -> None:
         self._count(report)
-        self._log.settle("catching up")
-        self._log.line(
-            "info",
+        self._lines.settle("catching up")
+        _line(
             f"caught up: {self._moved:,} source offsets, {self._rate():,.0f} a second; "
             f"{describe_batch(report)}",
             **numbers_of(report),
@@ -148,17 +145,23 @@ class Console:
             if (kind.record_type, kind.value_version) not in self._told_unknown:
                 self._told_unknown.add((kind.record_type, kind.value_version))
                 version = "" if kind.value_version is None else f", value version {kind.value_version},"
-                self.warn(
+                _log.warning(
                     f"WARNING: records of type {kind.record_type}{version} "
                     f"cannot be read by this release; first at partition {kind.first.partition}, "
                     f"offset {kind.first.offset}. Kafka may have been upgraded: look for a newer offsetlake."
                 )
 
 
-class _Log:
+def _line(message: str, **numbers: float) -> None:
+    """Log a line that has numbers, where it is one of JSON."""
+    _log.info(message, extra={"numbers": numbers})
+
+
+class _Lines(logging.Handler):
     """Lines on one output, of which a terminal's last one can be updated; quiet for good after a failure."""
 
     def __init__(self, out: TextIO, log_format: LogFormat, clock: Callable[[], int]) -> None:
+        super().__init__()
         self._out = out
         self._is_json = log_format == "json"
         if self._is_json:
@@ -169,9 +172,9 @@ class _Log:
         self._live = ("", "")  # what the last line is about, and the line
         self.is_live = not self._is_json and out.isatty()
 
-    def line(self, level: Level, message: str, **numbers: float) -> None:
+    def emit(self, record: logging.LogRecord) -> None:
         """Print one line that stays."""
-        text = self._line(level, message, numbers)
+        text = self._line(record)
         with self._lock:
             self._print(f"{self._clear}{text}\n{self._live[1]}")
 
@@ -194,11 +197,11 @@ class _Log:
             if self._live[1]:
                 self._print(self._clear)
 
-    def _line(self, level: Level, message: str, numbers: dict[str, float]) -> str:
-        moment = iso(self._clock(), "seconds")
+    def _line(self, record: logging.LogRecord) -> str:
+        moment, level, message = iso(self._clock(), "seconds"), record.levelname.lower(), record.getMessage()
         if self._is_json:
-            said: dict[str, Any] = {"time": moment, "level": level, "message": message}
-            return json_text(said | numbers)
+            said: dict[str, Any] = {"time": moment, "level": level, "logger": record.name, "message": message}
+            return json_text(said | getattr(record, "numbers", {}))
         return f"{moment} {'ERROR: ' if level == 'error' else ''}{shown(message)}"
 
     @property
@@ -226,27 +229,27 @@ class _Log:
 
 
 def is_catching_up(progress: Progress) -> bool:
-    """Tell whether some partition was never read to its end, or much is left to read after a long stop."""
+    """Whether some partition was never read to its end, or many offsets are unread after a long stop."""
     partitions = progress.partitions.values()
     return not partitions or not all(p.loaded for p in partitions) or behind(progress) > FAR_BEHIND
 
 
 def behind(progress: Progress) -> int:
-    """Count the source offsets that are still to be read, as far as is known."""
+    """Return the number of unread source offsets, as far as known."""
     return sum(partition.behind or 0 for partition in progress.partitions.values())
 
 
 def describe_catching_up(moved: int, left: int, rate: float) -> str:
-    """Say how far catching up has come since it began, and how long the rest takes at `rate`.
+    """Return the progress of catching up since it began, and the time for the rest at `rate`.
 
-    `moved` and `left` count the source offsets read since then and still to be read.
+    `moved` and `left` count the source offsets read since then and still unread.
     """
     percent = 100 * moved / max(moved + left, 1)
     return f"catching up: {percent:.0f} %, {rate:,.0f} source offsets/s, {left / max(rate, 1):.0f} s left"
 
 
 def describe_batch(report: BatchReport) -> str:
-    """Say what one batch did, in one line, with the number that answers to queries name."""
+    """Return a summary of one batch, with the batch number that answers to queries contain."""
     number = report.progress.sequence
     batch = f"batch {number}" if report.has_changes else f"after batch {number}"
     quarantined = f", {report.quarantined} quarantined" if report.quarantined else ""
@@ -257,7 +260,7 @@ def describe_batch(report: BatchReport) -> str:
 
 
 def numbers_of(report: BatchReport) -> dict[str, float]:
-    """Return the numbers of a batch, as a line of JSON has them; `batch` is that of the last change."""
+    """Return the numbers of a batch for a JSON line; `batch` is that of the last change."""
     return {
         "batch": report.progress.sequence,
         "records": report.totals.decoded,

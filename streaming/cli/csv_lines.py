@@ -1,6 +1,6 @@
-"""Lines of CSV: exact for tools that read them, and safe where a spreadsheet or a reader of C strings may.
+"""CSV lines: exact for programs, and safe in spreadsheets and in readers of C strings.
 
-Nothing is null, "" is empty text: the `csv` module would write both alike.
+Null is nothing, empty text is "": the `csv` module would write both the same way.
 """
 
 import re
@@ -10,17 +10,17 @@ from typing import Any, Final
 from streaming.common.escapes import json_text
 
 _NUL: Final = str.maketrans({"\0": "\u24000", "\u2400": "\u2400\u2400"})
-"""NUL is U+2400 (symbol for null) and the digit 0; U+2400 is doubled, so that this can be undone."""
+"""NUL becomes U+2400 (symbol for null) and the digit 0; U+2400 is doubled, so that this can be undone."""
 
 _ACTS: Final = re.compile("['\\t\\r\\n]|\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
-"""Beginnings of text that a spreadsheet may take for a formula: it may skip blanks, and full-width signs
-count in some languages. And the apostrophe, so that the one that is added can be told from it."""
+"""Starts of text that a spreadsheet may read as a formula: it may skip blanks, and full-width signs count in
+some languages. Also the apostrophe, to distinguish it from an added one."""
 
 
 def harmless(text: str) -> str:
-    """Write a text so that no spreadsheet takes it for a formula, and no reader stops at NUL in it.
+    """Escape a text so that no spreadsheet reads it as a formula, and no reader stops at NUL.
 
-    To undo it, strip one apostrophe at the begin, then replace the escapes of NUL from left to right.
+    To undo it, strip one leading apostrophe, then replace the escapes of NUL from left to right.
 
     >>> harmless("=1+1"), harmless("'a"), harmless("a\\0"), harmless("a=1")
     ("'=1+1", "''a", 'a\u24000', 'a=1')
@@ -30,12 +30,12 @@ def harmless(text: str) -> str:
 
 
 def csv_text(value: Any) -> str:
-    """Return the text of a value that is not null: JSON for lists and such."""
+    """Return the text of a value that is not null: JSON for lists and structs."""
     return value if isinstance(value, str) else json_text(value)
 
 
 def csv_line(values: Iterable[Any]) -> str:
-    """Write a line of CSV, without its end: nothing for null, "" for empty text."""
+    """Return a line of CSV without line end: nothing for null, "" for empty text."""
     return ",".join(map(_csv_value, values))
 
 

@@ -1,4 +1,4 @@
-"""The `offsetlake` command: all commands in groups; turns errors into messages and exit codes.
+"""The `offsetlake` command: all commands in groups; errors become messages and exit codes.
 
 Exit code 0 is success, 1 failure, 2 misuse.
 """
@@ -27,7 +27,7 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 
 
 def _of(*modules: ModuleType) -> list[click.Command]:
-    """Return the commands that modules define, in that order."""
+    """Return the commands defined in modules, in order."""
     values = [value for module in modules for value in vars(module).values()]
     return [value for value in values if isinstance(value, click.Command)]
 
@@ -39,20 +39,20 @@ COMMANDS: Final[dict[str, list[click.Command]]] = {
     "Serve": _of(serve),
     "Tools": _of(maintain, decode),
 }
-"""All commands, under the titles that the help shows."""
+"""All commands, under the section titles of the help."""
 
 
 def main() -> None:
     """Run the command; errors that a user can act on are one message without a traceback."""
     open_closed_streams()
     with watched_output(), warnings.catch_warnings():
-        if not sys.warnoptions:  # of libraries, who do not address users
+        if not sys.warnoptions:  # libraries' warnings are not for users
             warnings.simplefilter("ignore")
         sys.exit(finish(_run_command()))
 
 
 def _run_command() -> int:
-    """Run the command and say what went wrong; return the exit code."""
+    """Run the command, print its error, if any; return the exit code."""
     try:
         _refuse_other_bytes(sys.argv)
         return int(cli(prog_name="offsetlake", standalone_mode=False) or 0)
@@ -87,12 +87,11 @@ _ADVICE: Final = {
         "--group",
     ): "It lists alerts of all groups: `offsetlake alerts --output json` has the group of each.",
 }
-"""What to use instead of options that people expect of a command."""
+"""Alternatives to options that users expect of a command."""
 
 
 def _with_advice(error: click.ClickException) -> click.ClickException:
-    """Say what to use instead of an option that is not there, where that is known, rather than name options
-    that are spelt alike."""
+    """Add the alternative to an unknown option, if there is one, instead of similar options."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         advice = _ADVICE.get((str(error.ctx.info_name), error.option_name))
         if advice is not None:
@@ -101,7 +100,7 @@ def _with_advice(error: click.ClickException) -> click.ClickException:
 
 
 def _refuse_other_bytes(arguments: list[str]) -> None:
-    """Refuse arguments that are not UTF-8, which no name in Kafka is; Python keeps them as surrogates."""
+    """Reject arguments that are not UTF-8, which no name in Kafka is; Python keeps them as surrogates."""
     for argument in arguments:
         if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
             raise MisuseError(
@@ -111,12 +110,11 @@ def _refuse_other_bytes(arguments: list[str]) -> None:
 
 
 class _Grouped(click.Group):
-    """Lists its commands under the titles of `COMMANDS`."""
+    """Lists the commands under the titles of `COMMANDS`."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each title."""
         names = [str(command.name) for commands in COMMANDS.values() for command in commands]
-        limit = formatter.width - 6 - max(map(len, names))  # as click has it
+        limit = formatter.width - 6 - max(map(len, names))  # as in click
         for title, commands in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl(

@@ -1,4 +1,4 @@
-"""What the commands share: their options, each defined once, and the settings and tables these name."""
+"""Options shared by commands, each defined once, and the settings and tables that they select."""
 
 import functools
 import os
@@ -38,7 +38,7 @@ _A_TIME: Final = "2h (ago), now, 02:34, a date, ISO 8601 or epoch milliseconds; 
 
 
 def all_of(*options: Option) -> Option:
-    """Return what adds several options, which the help shows in this order."""
+    """Combine several options; the help shows them in this order."""
     return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
@@ -46,7 +46,6 @@ def all_of(*options: Option) -> Option:
 
 
 def _brokers(_context: click.Context, _option: click.Parameter, servers: str | None) -> str | None:
-    """Refuse what names no brokers."""
     if servers is not None and not are_servers(servers):
         raise MisuseError(f"--bootstrap-server: expected {SERVERS}, found {servers!r}.")
     return servers
@@ -87,18 +86,18 @@ _SETTINGS: Final = {
     "trigger": "job.trigger",
     "master": "spark.master",
 }
-"""Options that take the place of settings."""
+"""Options that override settings."""
 
 
 def settings_of(config: Path | None, command_config: Path | None = None, **options: str | None) -> Settings:
-    """Read the settings, with the options of `_SETTINGS` that are given (None: is not) laid over them."""
+    """Read the settings, overridden by the given options of `_SETTINGS` (None: not given)."""
     given = {_SETTINGS[name]: value for name, value in options.items()}
     settings = read_settings(config, given, os.environ)
     return with_command_config(settings, command_config)
 
 
 def with_command_config(settings: Settings, file: Path | None) -> Settings:
-    """Return the settings with those of a properties file for Kafka's clients laid over them."""
+    """Override client settings by those of a properties file for Kafka's clients."""
     from streaming.settings.client_names import refuse_mistaken
     from streaming.settings.properties import read_properties
     from streaming.settings.secrets import resolved_client
@@ -113,13 +112,12 @@ def with_command_config(settings: Settings, file: Path | None) -> Settings:
 
 
 def tables_of(settings: Settings) -> Tables:
-    """Return the tables that the settings name."""
     held = settings.tables
     return Tables(held.root, held.storage_options, held.complete_within_ms)
 
 
 def broker_of(settings: Settings) -> "Broker":
-    """Return the brokers that the settings name; warns of client settings that nobody may heed."""
+    """Return a client for the brokers in the settings; prints client settings that are unknown."""
     from streaming.brokers.broker import Broker
     from streaming.settings.client_names import unknown_names
 
@@ -127,7 +125,7 @@ def broker_of(settings: Settings) -> "Broker":
     return Broker(settings.source)
 
 
-# --- what is asked ---------------------------------------------------------------------------------------
+# --- questions -----------------------------------------------------------------------------------------
 
 
 def group_options(command: Command) -> Command:
@@ -166,13 +164,13 @@ within_option = click.option(
 
 
 def refuse_both(groups: Sequence[str], *, all_groups: bool) -> None:
-    """Raise `MisuseError` where groups are named and all are asked for."""
+    """Raise `MisuseError` if groups are named together with `--all-groups`."""
     if groups and all_groups:
         raise MisuseError("--group and --all-groups: expected one of them, found both. Leave one out.")
 
 
 def topics_of(texts: Iterable[str]) -> list["TopicPartitions"]:
-    """Read what `--topic` names."""
+    """Parse the values of `--topic`."""
     from streaming.queries.names import TopicPartitions
 
     return [TopicPartitions.parse(text, name="--topic") for text in texts]
@@ -181,8 +179,8 @@ def topics_of(texts: Iterable[str]) -> list["TopicPartitions"]:
 def words_of(
     texts: Iterable[str], known: Sequence[str], *, name: str, comparable: Callable[[str], str] = str.lower
 ) -> list[str]:
-    """Read words with commas between them, in any case and with blanks around them, and return them as they
-    are known. Raises `MisuseError` for a word that is not known."""
+    """Parse comma-separated words, ignoring case and surrounding blanks, and return them as in `known`.
+    Raises `MisuseError` for an unknown word."""
     as_known = {comparable(word): word for word in known}
     words = [word.strip() for text in texts for word in text.split(",")]
     for word in words:
@@ -193,7 +191,7 @@ def words_of(
 
 
 def moment_of(text: str | None, now: int, *, name: str) -> datetime | None:
-    """Read a moment that an option names; if it has no zone, say on standard error how it is understood."""
+    """Parse the time in an option; if it has no zone, print its interpretation on standard error."""
     if text is None:
         return None
     typed = parse_moment(text, now, name=name)
@@ -205,7 +203,7 @@ def moment_of(text: str | None, now: int, *, name: str) -> datetime | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """The options of a query about its answer: as of when, and how complete and fresh it must be."""
+    """Requirements for an answer: its moment, completeness and freshness."""
 
     now: int
     as_of: datetime | None
@@ -213,19 +211,19 @@ class Asking:
     max_age_ms: int | None
 
     def moment(self, name: str, text: str | None) -> datetime | None:
-        """Read another moment that an option names."""
+        """Parse the time in another option."""
         return moment_of(text, self.now, name=name)
 
     def since(self, text: str | None) -> datetime | None:
-        """Read `--since`; raises `MisuseError` for a moment after that of `--as-of`: nothing is between."""
+        """Parse `--since`; raises `MisuseError` for a time after `--as-of`: there is nothing between them."""
         moment = self.moment("--since", text)
         if moment and self.as_of and moment > self.as_of:
             raise MisuseError(f"--since: expected a time before --as-of, found {text}, which is after it.")
         return moment
 
     def checked(self, about: "AsOf", search: "NameSearch | None" = None) -> "AsOf":
-        """Return what an answer to a search reflects; raises `IncompleteError` where that is less than was
-        asked for."""
+        """Return the state of the tables for an answer to a search; raises `IncompleteError` if it does not
+        meet the requirements."""
         about = about.of_all_groups() if search is not None and search.has_patterns else about
         with _naming("--require-complete"):
             about.check(is_complete=self.is_complete, may_be_silent=self.max_age_ms is not None)
@@ -236,7 +234,7 @@ class Asking:
 
 @contextmanager
 def _naming(option: str) -> Iterator[None]:
-    """Begin what an answer lacks with the option by which it was asked for."""
+    """Prefix an `IncompleteError` with the option that requires completeness."""
     from streaming.queries.completeness import IncompleteError
 
     try:
@@ -282,9 +280,9 @@ _EXPLAINED: Final = {
 
 
 def output_option(*more: Literal["document", "reset-csv"]) -> Option:
-    """Return the option `--output` with the formats table, json, csv, and more; and how tables are shown.
+    """Return the option `--output` with the formats table, json, csv, and more, and the options for tables.
 
-    The command gets `output` only; `print_listed` knows the rest.
+    The command gets only `output`; `print_listed` reads the others.
     """
     return all_of(
         click.option(
@@ -305,7 +303,7 @@ def output_option(*more: Literal["document", "reset-csv"]) -> Option:
 
 
 def _view_option(name: str, text: str) -> Option:
-    """Return a flag that is about tables on a terminal; the context keeps it for `_view`."""
+    """Return a flag for tables on a terminal; the context keeps it for `_view`."""
 
     def keep(context: click.Context, _: click.Parameter, is_given: bool) -> None:
         context.meta[name] = is_given
@@ -314,7 +312,7 @@ def _view_option(name: str, text: str) -> Option:
 
 
 def _view() -> "TableStyle":
-    """Return how the command that is running is to show tables on a terminal."""
+    """Return the table style of the running command on a terminal."""
     from streaming.cli.render import TableStyle
 
     given = click.get_current_context().meta
@@ -326,7 +324,7 @@ answer_options = all_of(config_option, table_root_option, output_option("documen
 
 
 def print_listed(rows: "pa.Table", output: "Format", form: Form) -> None:
-    """Print rows; people get the columns of the `form`, and programs all of them under their names."""
+    """Print rows; a table has the columns of `form`, other formats all columns under their names."""
     from streaming.cli.render import print_rows
 
     print_rows(rows, output, form, _view())
@@ -340,8 +338,8 @@ def print_answer(
     errors: Mapping[str | None, str] | None = None,
     missing: "Missing | None" = None,
 ) -> None:
-    """Print rows as `print_listed`; a document also says what they reflect, which groups have errors, and
-    what was asked for by name and is not there."""
+    """Print rows as `print_listed` does; a document also contains the state that they reflect, groups with
+    errors, and names that were not found."""
     from streaming.cli.render import print_document
     from streaming.queries.names import Missing
 

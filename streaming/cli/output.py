@@ -1,7 +1,7 @@
-"""Standard output as command line tools have it: failures are reported, and a closed pipe is not an error.
+"""Standard output as in other command line tools: failures are reported, and a closed pipe is no error.
 
-Errors of the disk come from somewhere within Python's buffers, at a time that depends on them, and look like
-those of any other file. So standard output gets an end of its own that names them.
+Disk errors occur somewhere in Python's buffers, at unpredictable times, and look like errors of any other
+file. So standard output gets a wrapper that identifies them.
 """
 
 import io
@@ -17,33 +17,31 @@ from streaming.model.errors import OffsetlakeError
 
 
 class OutputError(OffsetlakeError, OSError):
-    """Standard output takes no more: the disk is full, for instance."""
+    """Standard output cannot be written, for instance because the disk is full."""
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output; raises `OutputError`, `BrokenPipeError` if the reader has gone.
+    """Standard output; raises `OutputError`, or `BrokenPipeError` if the reader is gone.
 
-    Above all buffers: where Ctrl-C comes while code of Python writes below them, they take what was written
-    for unwritten, and write it again.
+    It wraps from above all buffers: if Ctrl-C interrupts Python code below them, they take written data for
+    unwritten, and write it again.
     """
 
     def write(self, text: str, /) -> int:
-        """Write text."""
         with _named():
             return super().write(text)
 
     def flush(self) -> None:
-        """Write what is still buffered."""
         with _named():
             super().flush()
 
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Give failures of writing their names."""
+    """Replace errors of writing by errors that name standard output."""
     try:
         yield
-    except BrokenPipeError as error:  # without its number, by which click would take it for a failure
+    except BrokenPipeError as error:  # without errno, which makes click treat it as a failure
         raise BrokenPipeError("the reader has gone") from error
     except OutputError:
         raise
@@ -55,21 +53,21 @@ def _named() -> Iterator[None]:
 
 
 def write_for_programs(lines: Iterable[str]) -> None:
-    """Write lines that programs read to standard output; a terminal gets them as text that does not act."""
+    """Write lines for programs to standard output; on a terminal, control characters are escaped."""
     for_programs(sys.stdout)
     sys.stdout.writelines(map(shown_lines, lines) if sys.stdout.isatty() else lines)
 
 
 def for_programs(out: TextIO) -> None:
-    """Write UTF-8 from here on, as programs expect, whatever encoding the terminal has."""
+    """Switch to UTF-8, as programs expect, whatever the terminal's encoding."""
     if isinstance(out, io.TextIOWrapper):
         with _named():
             out.reconfigure(encoding="utf-8", errors=out.errors)
 
 
 def write_bytes(pieces: Iterable[bytes | memoryview]) -> None:
-    """Write UTF-8 to standard output, as `write_for_programs` writes lines; raises `OutputError`,
-    `BrokenPipeError` if the reader has gone."""
+    """Write UTF-8 to standard output, as `write_for_programs` writes lines; raises `OutputError`, or
+    `BrokenPipeError` if the reader is gone."""
     if sys.stdout.isatty():
         write_for_programs([b"".join(pieces).decode()])
         return
@@ -80,16 +78,16 @@ def write_bytes(pieces: Iterable[bytes | memoryview]) -> None:
 
 
 def open_closed_streams() -> None:
-    """Let closed standard streams lead nowhere.
+    """Redirect closed standard streams to the null device.
 
-    The next file that is opened would get the descriptor of one, and what is printed for people would get
-    into that; and Python prints on standard output what is for a stream that is not there.
+    Otherwise the next opened file would get the descriptor of one, and messages would be written into it; and
+    Python prints to standard output what is for a missing stream.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
             os.set_inheritable(nowhere, True)
     if sys.stdin is None:
         sys.stdin = _nowhere("r")
@@ -99,9 +97,9 @@ def open_closed_streams() -> None:
 
 @contextmanager
 def watched_output() -> Iterator[None]:
-    """Let what is printed within raise `OutputError`; where there is no standard output it goes nowhere.
+    """Make prints within the block raise `OutputError`; without a standard output they are discarded.
 
-    Characters that its encoding lacks are shown as escapes.
+    Characters missing in its encoding are escaped.
     """
     before = sys.stdout
     sys.stdout = _watched(before)
@@ -112,7 +110,7 @@ def watched_output() -> Iterator[None]:
 
 
 def finish(code: int) -> int:
-    """Write what is still buffered; return the exit code: `code`, or that of the error, which is reported."""
+    """Flush the output; return the exit code: `code`, or that of the error, which is reported."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -124,16 +122,16 @@ def finish(code: int) -> int:
 
 
 def complain(error: OffsetlakeError) -> None:
-    """Say on standard error what went wrong."""
+    """Print an error on standard error."""
     if isinstance(error, OutputError):
-        let_go(sys.stdout)  # what is still buffered would fail once more
+        let_go(sys.stdout)  # what is still buffered would fail again
     with telling():
         print(f"offsetlake: {shown_lines(str(error))}", file=sys.stderr)
 
 
 def print_footer(lines: Iterable[object]) -> None:
-    """Print lines below a table: on standard error, so that a pipe gets the table alone."""
-    sys.stdout.flush()  # a terminal shows them below it
+    """Print lines below a table: on standard error, so that a pipe gets only the table."""
+    sys.stdout.flush()  # so that a terminal shows them below it
     for line in lines:
         print(line, file=sys.stderr)
 
@@ -146,7 +144,7 @@ def warn(sentences: Iterable[str]) -> None:
 
 @contextmanager
 def telling() -> Iterator[None]:
-    """Tell something on standard error; nothing more can be done if that fails, too."""
+    """Ignore failures of printing on standard error: they cannot be reported."""
     try:
         yield
     except OSError:
@@ -156,7 +154,7 @@ def telling() -> Iterator[None]:
 def standard_error() -> TextIO:
     """Return standard error with a descriptor of its own.
 
-    While Spark starts, descriptor 2 leads to its log, for the processes that inherit it.
+    While Spark starts, descriptor 2 is redirected to its log, for child processes.
     """
     err = sys.stderr
     if err is not sys.__stderr__:  # replaced by a caller, as in tests
@@ -166,10 +164,10 @@ def standard_error() -> TextIO:
 
 
 def let_go(stream: TextIO) -> None:
-    """Let all that is still buffered go nowhere: Python would try once more at its end, and complain."""
+    """Discard everything still buffered: Python would try to write it again at exit, and print an error."""
     try:
         number = stream.fileno()
-    except OSError:  # it is no file
+    except OSError:  # not a file
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
@@ -181,7 +179,7 @@ def _nowhere(mode: Literal["r", "w"]) -> TextIO:
 
 
 def _watched(out: TextIO | None) -> TextIO:
-    if out is None:  # it was closed before this process started
+    if out is None:  # closed before this process started
         return _nowhere("w")
     if out is not sys.__stdout__:  # replaced by a caller, as in tests
         return out

@@ -1,7 +1,8 @@
-"""A process of its own for what may take the process down: a query whose engine cannot be stopped in time.
+"""Runs work that may crash the process in a child process: SQL queries, whose engine cannot always be
+stopped.
 
-DataFusion accounts for what it sorts, groups and joins, but not for the values that functions make: where
-memory ends there (`repeat('x', 1000000000)`), its allocator ends the process by SIGABRT.
+DataFusion accounts for memory of sorts, groups and joins, but not for values made by functions: if memory
+ends there (`repeat('x', 1000000000)`), its allocator ends the process with SIGABRT.
 """
 
 import os
@@ -16,7 +17,7 @@ from typing import Final, NoReturn
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _BY_THE_KERNEL: Final = 0x80
-"""SI_KERNEL: a key of the terminal, which all its processes are told of."""
+"""SI_KERNEL: from a key of the terminal, which signals all its processes."""
 
 _TAKEN_DOWN: Final = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGKILL)
 _INTERRUPTED: Final = 130
@@ -26,10 +27,10 @@ _is_apart = False
 
 
 def run_apart(work: Callable[[], object], *, message: str) -> None:
-    """Do some work in a child, and end as it did; if it was taken down, say `message` with exit code 1.
+    """Run work in a child and exit as it did; if the child crashed, print `message` and exit with 1.
 
-    To be called before there are threads. Temporary files are in a folder that is removed, however the child
-    ended. Where the system has no `sigwaitinfo`, the work is done here.
+    Must be called before threads are started. Temporary files are in a folder that is always removed. Without
+    `sigwaitinfo`, the work runs in this process.
     """
     if not hasattr(signal, "sigwaitinfo"):
         work()
@@ -50,7 +51,8 @@ def run_apart(work: Callable[[], object], *, message: str) -> None:
 
 
 def _temporary_folder() -> str | None:
-    """Make a folder for temporary files, those of the engine too; None: errors say why there can be none."""
+    """Create a folder for all temporary files, including the engine's; None: not possible, later errors show
+    why."""
     try:
         folder = tempfile.mkdtemp(prefix="offsetlake-sql-")
     except OSError:
@@ -61,10 +63,11 @@ def _temporary_folder() -> str | None:
 
 @contextmanager
 def bounded(more_bytes: int) -> Iterator[None]:
-    """Let the process take so much more memory; nothing is limited unless it is one of its own.
+    """Limit the process to `more_bytes` more memory; without a child process nothing is limited.
 
-    What the engine says of its end is not shown: its parent says that. No core is left: it would hold tables.
-    Ctrl-C ends it at once: the engine does not return before its answer is there.
+    The engine's last message is discarded: the parent prints one. There is no core dump: it would contain
+    data of the tables. Ctrl-C ends the process at once: the engine does not return before its result is
+    complete.
     """
     if not _is_apart:
         yield
@@ -93,13 +96,13 @@ def bounded(more_bytes: int) -> Iterator[None]:
 
 
 def _data_bytes() -> int:
-    """Return how much of the process the limit counts."""
+    """Return the memory of the process to which the limit applies."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent does, however that is."""
+    """Let the kernel kill this process when the parent ends."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -108,7 +111,7 @@ def _end_with(parent: int) -> None:
 
 
 def _waited_for(child: int) -> int:
-    """Pass on what tells the process to end, until the child has; return its status."""
+    """Forward termination signals to the child until it ends; return its status."""
     while True:
         told = signal.sigwaitinfo({*PASSED_ON, signal.SIGCHLD})
         if told.si_signo != signal.SIGCHLD:

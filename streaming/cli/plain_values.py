@@ -1,8 +1,8 @@
-"""Turns Arrow columns into values that JSON has, whatever their type, so that all formats print them alike.
+"""Converts Arrow columns of any type to JSON values, so that all formats print them alike.
 
-Text, numbers, true and false stay; lists and structs keep their shape, and a map is a list of pairs.
-Everything else becomes text, without loss: moments and dates (ISO 8601, moments in UTC), times of day,
-durations and intervals (ISO 8601: PT1.5S, P1M2D), decimals, bytes (hex), and NaN, Infinity and -Infinity.
+Text, numbers and booleans stay; lists and structs keep their shape, and a map becomes a list of pairs. Other
+types become text without loss: timestamps and dates (ISO 8601, timestamps in UTC), times of day, durations
+and intervals (ISO 8601: PT1.5S, P1M2D), decimals, bytes (hex), and NaN, Infinity and -Infinity.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,11 +18,11 @@ from streaming.model.errors import MisuseError
 
 _NANOSECONDS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _MOMENT: Final = r"^(-?\d+-\d\d-\d\d) (.*)$"
-"""How Arrow writes a moment, but for one that is out of range of any calendar: that it says so stays."""
+"""Arrow's format of a timestamp; its text for one beyond all calendars does not match, and stays."""
 
 
 def refuse_unprintable(schema: pa.Schema) -> None:
-    """Raise `MisuseError` for the first column of a type that has no form here, or of ambiguous structs."""
+    """Raise `MisuseError` for the first column of an unsupported type, or of structs with repeated names."""
     for field in schema:
         for part in _parts(field.type):
             if _rule(part) is None:
@@ -35,7 +35,7 @@ def refuse_unprintable(schema: pa.Schema) -> None:
 
 
 def refuse_repeated(names: list[str], where: str) -> None:
-    """Raise `MisuseError` if a name comes twice: in an object of JSON one would take the other's place."""
+    """Raise `MisuseError` if a name comes twice: in a JSON object one would replace the other."""
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise MisuseError(
@@ -45,7 +45,7 @@ def refuse_repeated(names: list[str], where: str) -> None:
 
 
 def plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """Give the values of a column as JSON has them; its type is none that `refuse_unprintable` refuses.
+    """Return the values of a column as JSON values; its type must pass `refuse_unprintable`.
 
     >>> plain_values(pa.chunked_array([[1.5, float("nan"), None]]))
     [1.5, 'NaN', None]
@@ -54,7 +54,7 @@ def plain_values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def is_numeric(of: pa.DataType) -> bool:
-    """Tell whether values are numbers, also those that `plain_values` writes as text (-Infinity)."""
+    """Whether values are numbers, including those that `plain_values` writes as text (-Infinity)."""
     if t.is_dictionary(of) or t.is_run_end_encoded(of):
         return is_numeric(of.value_type)
     return bool(t.is_integer(of) or t.is_floating(of) or t.is_decimal(of))
@@ -72,7 +72,7 @@ def _as_they_are(array: pa.Array) -> list[Any]:
 
 
 def _numbers(array: pa.Array) -> list[Any]:
-    """JSON has no NaN and no Infinity: as text they are what Spark and others write, and lose nothing."""
+    """JSON has no NaN and Infinity: they become text, as in Spark, without loss."""
     numbers = array.cast(pa.float32()) if t.is_float16(array.type) else array
     values: list[Any] = numbers.to_pylist()
     if pc.all(pc.is_finite(numbers)).as_py() is not False:
@@ -87,9 +87,9 @@ def _number(value: float | None) -> float | str | None:
 
 
 def _moments(array: pa.Array) -> list[Any]:
-    """Write milliseconds, and finer digits only in a unit that has some."""
+    """Format milliseconds, and finer digits only in a unit that has some."""
     moments = array.cast(pa.timestamp(array.type.unit))  # without a zone it is UTC
-    with suppress(pa.ArrowInvalid):  # digits would be lost, or it is too far away
+    with suppress(pa.ArrowInvalid):  # digits would be lost, or it is out of range
         moments = moments.cast(pa.timestamp("ms"))
     return _as_they_are(pc.replace_substring_regex(moments.cast(pa.string()), _MOMENT, r"\1T\2Z"))
 
@@ -123,7 +123,7 @@ def _interval(months: int, days: int, nanoseconds: int) -> str:
 
 
 def _seconds(nanoseconds: int) -> str:
-    """Write seconds with as many digits as they have.
+    """Format seconds with as many digits as needed.
 
     >>> _seconds(-1_500_000_000), _seconds(3_000_000_000)
     ('-1.5', '3')
@@ -133,7 +133,7 @@ def _seconds(nanoseconds: int) -> str:
 
 
 def _lists(array: pa.Array) -> list[Any]:
-    values = iter(_plain(pc.list_flatten(array)))  # without those of lists that are null
+    values = iter(_plain(pc.list_flatten(array)))  # without those of null lists
     lengths = pc.list_value_length(array).to_pylist()
     return [None if length is None else list(islice(values, length)) for length in lengths]
 
@@ -179,7 +179,7 @@ _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], li
     (t.is_dictionary, _decoded),
     (t.is_run_end_encoded, _run_end_decoded),
 )
-"""Which types are written how; the first that fits counts."""
+"""Conversions by type; the first match counts."""
 
 
 def _rule(of: pa.DataType) -> Callable[[pa.Array], list[Any]] | None:
@@ -187,7 +187,7 @@ def _rule(of: pa.DataType) -> Callable[[pa.Array], list[Any]] | None:
 
 
 def _parts(of: pa.DataType) -> Iterator[pa.DataType]:
-    """Give a type and all those that it is made of."""
+    """Yield a type and all types nested in it."""
     yield of
     if t.is_dictionary(of) or t.is_run_end_encoded(of):
         yield from _parts(of.value_type)

@@ -1,9 +1,8 @@
 """Prints rows as a table for people, as JSON or as CSV.
 
-JSON is one array of objects, one on a line; CSV has a header line. Both use the column names of the tables,
-and values as `plain_values` gives them. Text from the log is data: control characters are shown, never sent
-to a terminal. Only CSV for a pipe or a file holds them as they are, but for NUL; and no text in it is a
-formula.
+JSON is one array of objects, one per line; CSV has a header line. Both use the column names of the tables,
+and the values of `plain_values`. Text from the log is data: its control characters are never sent to a
+terminal. Only CSV for a pipe or a file contains them unchanged, except NUL; no text in it is a formula.
 """
 
 import shutil
@@ -29,15 +28,15 @@ Format = Literal["table", "json", "csv"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
 
 _LEAST_ROOM: Final = 40
-"""Columns of a terminal; a narrower one breaks the lines by itself."""
+"""Columns of a terminal; a narrower one wraps lines itself."""
 
 
 @dataclass(frozen=True)
 class TableStyle:
-    """How a table is shown on a terminal; a pipe gets all of it, whatever this says.
+    """The style of a table on a terminal; a pipe gets everything regardless.
 
-    `is_wide`: as in a pipe. `today` (UTC): moments are shortened, those of that day to the time of day; None:
-    they are in full.
+    `is_wide`: as in a pipe. `today` (UTC): timestamps are shortened, those of that day to the time of day;
+    None: they are in full.
     """
 
     is_wide: bool = False
@@ -47,10 +46,10 @@ class TableStyle:
 def print_rows(
     rows: pa.Table, output: Format, form: Form, view: TableStyle, out: TextIO | None = None
 ) -> None:
-    """Print rows in the given format, on standard output unless `out` is given.
+    """Print rows in a format, on standard output unless `out` is given.
 
-    `form` says which columns people see, `view` how. Raises `MisuseError`, before anything is printed, for
-    columns that the format cannot hold.
+    `form` has the columns of a table, `view` its style. Raises `MisuseError`, before printing anything, for
+    columns that the format cannot represent.
     """
     out = out or sys.stdout
     _refuse_unprintable(rows, output)
@@ -66,7 +65,7 @@ def print_rows(
 
 
 def print_document(about: dict[str, Any], rows: pa.Table, out: TextIO | None = None) -> None:
-    """Print one JSON object: the members `about` the rows, and as `rows` their array, a part at a time.
+    """Print one JSON object: the members `about` the rows, and their array as `rows`, in parts.
 
     Raises as `print_rows`.
     """
@@ -98,8 +97,8 @@ def _print_table(rows: pa.Table, form: Form, view: TableStyle, out: TextIO) -> N
 
 
 def _of_one_moment(rows: pa.Table, form: Form) -> pa.Table:
-    """Return rows with the offsets that their lag is counted from as committed offsets, where these are
-    known: people see LOG-END-OFFSET - CURRENT-OFFSET = LAG. Programs, and who sees both, get both."""
+    """Replace committed offsets by the offsets from which lag was counted, if known: people see
+    LOG-END-OFFSET - CURRENT-OFFSET = LAG. Forms that show both columns, and programs, get both."""
     if "offset_as_of_ends" not in form.unseen or "offset_as_of_ends" not in rows.column_names:
         return rows
     shown = pc.coalesce(rows["offset_as_of_ends"], rows["committed_offset"])

@@ -1,4 +1,5 @@
-"""Positions in the format of `kafka-consumer-groups --reset-offsets --from-file` (Kafka 2.4 or newer)."""
+"""Committed offsets in the format of `kafka-consumer-groups --reset-offsets --from-file` (Kafka 2.4 or
+newer)."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -12,19 +13,19 @@ if TYPE_CHECKING:
     from streaming.tables.snapshot import Snapshot
 
 _MOST_TOLD: Final = 5
-"""Groups with members that are named."""
+"""Most groups with members that are named."""
 
 
 def is_one_group(asked: Sequence[str], found: Sequence[str] | None) -> bool:
-    """Tell whether one group was asked for by its name: the tool has a form without the group for that."""
+    """Whether exactly one group was requested by name: the format for one group has no group column."""
     return len(asked) == 1 and found is not None and list(found) == list(asked)
 
 
 def reset_lines(positions: pa.Table, offset: str, *, one_group: bool) -> Iterator[str]:
-    """Write lines `group,topic,partition,offset` for rows with these, whose offset is in the column `offset`;
-    of one group without the group, as the tool reads them first for one `--group`.
+    """Yield lines `group,topic,partition,offset` for rows with these, the offset from the column `offset`;
+    for one group without the group, as the tool expects with one `--group`.
 
-    A row without an offset is left out, and one with a name that the file cannot hold.
+    Rows without an offset, and with names that the file cannot hold, are left out.
     """
     for row in positions.select(["group", "topic", "partition", offset]).to_pylist():
         group = row.pop("group")
@@ -34,7 +35,7 @@ def reset_lines(positions: pa.Table, offset: str, *, one_group: bool) -> Iterato
 
 
 def names_left_out(positions: pa.Table, *, one_group: bool) -> list[str]:
-    """Say of each group and topic that the file cannot hold that it is left out."""
+    """Return a remark for each group and topic that is left out because the file cannot hold its name."""
     return [
         f"{kind} {name!r} is left out: the file cannot hold {unfit} in a name"
         for kind in (["topic"] if one_group else ["group", "topic"])
@@ -44,10 +45,10 @@ def names_left_out(positions: pa.Table, *, one_group: bool) -> list[str]:
 
 
 def _unfit(name: str) -> str | None:
-    """Return what the file cannot hold of a name; None: it can hold it.
+    """Return the characters in a name that the file cannot hold; None: it can.
 
-    The tool (`ConsumerGroupCommand.parseResetPlan`) splits at line ends, within quotes too. It takes NUL,
-    but no shell can name such a group to it, and many readers of CSV stop there.
+    The tool (`ConsumerGroupCommand.parseResetPlan`) splits at line ends, also within quotes. It accepts NUL,
+    but no shell can pass such a group to it, and many CSV readers stop there.
     """
     if "\r" in name or "\n" in name:
         return "a line end"
@@ -55,7 +56,7 @@ def _unfit(name: str) -> str | None:
 
 
 def members_told(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
-    """Say which groups of the rows (with `group`) have members as of now: the tool refuses these.
+    """Yield the groups of the rows (with `group`) that have members now: the tool refuses to reset them.
 
     (Kafka 4.3 `ConsumerGroupCommand.resetOffsets`: "Assignments can only be reset if the group is inactive".)
     """

@@ -1,4 +1,4 @@
-"""Prints an answer again and again: on a terminal in place of the last one, elsewhere below it."""
+"""Repeats an answer: on a terminal in place of the last one, elsewhere below it."""
 
 import os
 import signal
@@ -17,18 +17,18 @@ from streaming.common.screen import Screen
 from streaming.common.times import clock, now_ms
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
-"""Signals that end or suspend this process; before, the terminal gets its screen back."""
+"""Signals that end or suspend this process; the terminal's screen is restored first."""
 
 
 class _Signalled(BaseException):
-    """One of `_ENDING` came."""
+    """One of `_ENDING` was received."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def watched(ask: Callable[[], int], every_s: float) -> int:
-    """Print what `ask` prints every so many seconds, until Ctrl-C; return its last exit code."""
+    """Call `ask` every `every_s` seconds until Ctrl-C, showing its output; return its last exit code."""
     if Screen.is_possible(sys.stdout):
         return _on_screen(ask, every_s)
     code = 0
@@ -42,7 +42,8 @@ def watched(ask: Callable[[], int], every_s: float) -> int:
 
 
 def _on_screen(ask: Callable[[], int], every_s: float) -> int:
-    """Show what `ask` prints on a screen that is gone at the end, and while this process is suspended."""
+    """Show the output of `ask` on an alternate screen, which is closed at the end and while this process is
+    suspended."""
     screen = Screen(sys.stdout)
     while True:
         try:
@@ -53,11 +54,11 @@ def _on_screen(ask: Callable[[], int], every_s: float) -> int:
             number = signalled.number
         finally:
             _close(screen)
-        os.kill(os.getpid(), number)  # with its usual effect
+        os.kill(os.getpid(), number)  # with its default effect
 
 
 def _drawn(screen: Screen, ask: Callable[[], int], every_s: float) -> int:
-    """Draw what `ask` prints every so many seconds, until Ctrl-C; return its last exit code."""
+    """Draw the output of `ask` every `every_s` seconds until Ctrl-C; return its last exit code."""
     code = 0
     try:
         while True:
@@ -73,10 +74,10 @@ def _drawn(screen: Screen, ask: Callable[[], int], every_s: float) -> int:
 
 @contextmanager
 def _signals_raised() -> Iterator[None]:
-    """Raise `_Signalled` where a signal would end or suspend this process; those that are ignored stay so."""
+    """Raise `_Signalled` for signals that would end or suspend this process; ignored signals stay ignored."""
 
     def raised(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second one does not come in between
+        signal.signal(number, signal.SIG_IGN)  # ignore a second one meanwhile
         raise _Signalled(number)
 
     before = {number: signal.getsignal(number) for number in _ENDING}
@@ -91,14 +92,14 @@ def _signals_raised() -> Iterator[None]:
 
 
 def _close(screen: Screen) -> None:
-    """Go back to the usual screen, unless the terminal has gone."""
+    """Restore the usual screen, unless the terminal is gone."""
     with suppress(OSError):
         screen.close()
 
 
 def fitting(lines: Sequence[Text], below: Sequence[Text], size: os.terminal_size) -> list[Text]:
-    """Return the first lines for which a screen has room above those that are `below`; where some are left
-    out, the last one says how many."""
+    """Return the first lines that fit on a screen above those in `below`; if some are left out, the last line
+    has their number."""
 
     def height(line: Text) -> int:
         return max(1, -(-line.cell_len // size.columns))
@@ -120,8 +121,7 @@ def _printed(ask: Callable[[], int]) -> tuple[int, list[str], list[str]]:
 
 
 class _Terminal(StringIO):
-    """Keeps what is printed, which is laid out as for a terminal."""
+    """Collects output that is laid out as for a terminal."""
 
     def isatty(self) -> bool:
-        """It is to be shown on one."""
         return True

@@ -1,4 +1,4 @@
-"""Small tools that know nothing of offsets: times, arrays, keys, pieces, texts that are safe to print.
+"""Small tools that know nothing of offsets: times, arrays, keys, pieces, printable text.
 
-What several packages need is here once.
+Code that several packages need exists once, here.
 """

@@ -1,7 +1,7 @@
-"""Numbers and texts into Arrow arrays and back without pandas.
+"""Numbers and texts to Arrow arrays and back, without pandas.
 
-`pyarrow.array` and `to_numpy` import pandas when they are first called, only to ask whether they were given
-something of it: half of the time of a command that answers one question.
+The first call of `pyarrow.array` or `to_numpy` imports pandas, only to check whether its argument is a pandas
+object: half of the time of a command that answers one question.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def from_mask(mask: Mask, is_valid: Mask | None = None) -> pa.Array:
 
 
 def to_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
-    """Return n booleans as numpy has them; null is false.
+    """Return n booleans as a numpy array; null is false.
 
     >>> to_mask(pa.array([True, None, False])).tolist()
     [True, False, False]
@@ -56,7 +56,7 @@ def to_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
-    """Return n int32 or int64 as int64, with another number where they are null.
+    """Return n int32 or int64 as int64, with `missing` in place of null.
 
     >>> numbers_or(pa.array([7, None], pa.int32()), -1).tolist()
     [7, -1]
@@ -67,7 +67,7 @@ def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
 
 
 def where(table: pa.Table, mask: Mask) -> pa.Table:
-    """Return the rows of a table for which n booleans hold; where all do, the table itself, not a copy."""
+    """Return the rows of a table for which n booleans are true; if all are, the table itself, not a copy."""
     return table if mask.all() else table.filter(from_mask(mask))
 
 
@@ -81,7 +81,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 
 
 def spread(starts: Index, lengths: Index) -> tuple[Index, Index]:
-    """Return the numbers in n ranges, one range after the other: of each number its range, and itself.
+    """Return all numbers in n ranges, one range after the other: for each number its range, and the number.
 
     >>> [found.tolist() for found in spread(np.array([7, 0]), np.array([2, 1]))]
     [[0, 0, 1], [7, 8, 0]]
@@ -93,12 +93,12 @@ def spread(starts: Index, lengths: Index) -> tuple[Index, Index]:
 
 
 def scaled(column: pa.Array | pa.ChunkedArray, factor: int, missing: int) -> Index:
-    """Return n doubles times a factor as int64, cut off, with another number where they are null.
+    """Return n doubles times a factor as int64, truncated, with `missing` in place of null.
 
     >>> scaled(pa.array([0.0015, None]), 1_000, -1).tolist()
     [1, -1]
     """
-    by = from_numbers(np.array([float(factor)]))[0]  # `pc.multiply` would import pandas for one of Python
+    by = from_numbers(np.array([float(factor)]))[0]  # with a Python number `pc.multiply` would import pandas
     return numbers_or(pc.multiply(column, by).cast(pa.int64(), safe=False), missing)
 
 
@@ -115,7 +115,7 @@ def from_texts(texts: Sequence[str]) -> pa.Array:
 
 
 def to_numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return n int32 or int64, none of them null, as numpy has them.
+    """Return n int32 or int64 as a numpy array; `ValueError` if any of them is null.
 
     >>> to_numbers(pa.array([7, 8, 9], pa.int32()).slice(1)).tolist()
     [8, 9]
@@ -127,14 +127,14 @@ def to_numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array; `combine_chunks` of none would import pandas."""
+    """Return a column as one array; `combine_chunks` of no chunks would import pandas."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
 def _numbers(array: pa.Array) -> npt.NDArray[Any]:
-    """Return the values of n numbers, whatever they are where they are null."""
+    """Return n numbers; where they are null, any."""
     numbers = np.frombuffer(array.buffers()[1] or b"", _NUMBERS[array.type])
     return numbers[array.offset : array.offset + len(array)]
 
@@ -145,7 +145,7 @@ def _valid(array: pa.Array) -> Mask:
 
 
 def _bools(array: pa.Array, bits: pa.Buffer | None) -> Mask:
-    """Return n bits of an array as booleans."""
+    """Return the bits of the n elements of an array as booleans."""
     packed = np.frombuffer(bits or b"", np.uint8)
     stop = array.offset + len(array)
     mask: Mask = np.unpackbits(packed, count=stop, bitorder="little")[array.offset :].astype(np.bool_)

@@ -1,4 +1,4 @@
-"""Where files are: those of `conf/`, in a checkout and in an installed wheel, and what a setting names."""
+"""Paths: of the files in `conf/`, in a checkout and in an installed wheel, and of locations in settings."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from pathlib import Path
 def conf_dir() -> Path:
     """Return the directory of the configuration files.
 
-    A wheel carries them as `streaming/conf`; a checkout has them beside the packages.
+    In a wheel it is `streaming/conf`; in a checkout it is beside the packages.
     """
     packages = Path(__file__).resolve().parents[1]
     packaged = packages / "conf"
@@ -14,7 +14,7 @@ def conf_dir() -> Path:
 
 
 def whole_path(location: str) -> str:
-    """Return the whole path of a folder or file; a URL as it is.
+    """Return the absolute path of a folder or file; a URL unchanged.
 
     >>> whole_path("/srv/lake"), whole_path("s3://lake/offsets")
     ('/srv/lake', 's3://lake/offsets')
@@ -23,7 +23,7 @@ def whole_path(location: str) -> str:
 
 
 def is_closed(folder: str) -> bool:
-    """Tell whether a folder is there, or may be, that this user may not look into."""
+    """Return whether a folder that exists, or may exist, is not readable for this user."""
     try:
         next(Path(folder).iterdir(), None)
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Shows text from outside as it is, and never lets it act: on a terminal, in a line of a log.
+"""Prints text from outside without letting it act on a terminal or split a line of a log.
 
-Names in the log are whatever a client sent to a broker: control characters that move the cursor, line breaks
-that make two messages of one, marks that turn the direction of writing.
+Names in the log are whatever a client sent to a broker: they may have control characters that move the
+cursor, line breaks that make two messages of one, and marks that change the direction of writing.
 """
 
 import json
@@ -9,14 +9,14 @@ import re
 from typing import Any, Final
 
 _BLANK: Final = " \u115f\u1160\u2800\u3164\uffa0"
-"""Characters that are printable and show nothing."""
+"""Characters that are printable but invisible."""
 
 
 _CALLS: Final = re.compile(r"[<>&]|@(?=(?:here|channel|everyone|all)\b)|(?<=\])\(", re.IGNORECASE)
 
 
 def shown(text: str) -> str:
-    """Show what is not printable as escapes; the rest stays as it is, and so does an empty text.
+    """Replace characters that are not printable by escapes.
 
     >>> shown("a\\x1b[2J\\nb")
     'a\\\\x1b[2J\\\\nb'
@@ -27,10 +27,10 @@ def shown(text: str) -> str:
 
 
 def printable(name: str) -> str:
-    """Show a name as `shown`; put quotes around one whose begin or end would not be seen.
+    """Print a name as `shown`, in quotes if its beginning or end would be invisible.
 
-    That is a name that is empty or blank, one with a blank there, and one that begins with a character that
-    would go on top of what stands before it.
+    That is a name that is empty, that begins or ends with a blank, or that begins with a character that
+    combines with the one before it.
 
     >>> printable("a\\x1b[2J"), printable(""), printable("a ")
     ('a\\\\x1b[2J', '""', '"a "')
@@ -42,10 +42,10 @@ def printable(name: str) -> str:
 
 
 def calling_nobody(text: str) -> str:
-    """Write what a chat would take for markup or a call to all of its people as JSON escapes it.
+    """Escape chat markup, and mentions of all people, as JSON does.
 
-    Slack's markup is in angle brackets (`<!channel>`); others call all who are there by `@here` and the like,
-    and make links and memory_snapshots of `[text](address)`.
+    Slack's markup is in angle brackets (`<!channel>`). Other chats mention all people by `@here` and the
+    like, and turn `[text](address)` into links and images.
 
     >>> calling_nobody("<!here> & @here, ops@example.org")
     '\\\\u003c!here\\\\u003e \\\\u0026 \\\\u0040here, ops@example.org'
@@ -54,12 +54,12 @@ def calling_nobody(text: str) -> str:
 
 
 def shown_lines(text: str) -> str:
-    """Show text of several lines: line breaks stay, what else is not printable is shown as escapes."""
+    """Print text of several lines as `shown`, except that line breaks stay."""
     return "\n".join(map(shown, text.split("\n")))
 
 
 def json_text(value: Any, **options: Any) -> str:
-    """Write JSON (`options` as for `json.dumps`) in which every character is printable.
+    """Return JSON (`options` as for `json.dumps`) in which every character is printable.
 
     >>> json_text("a\\x7fé")
     '"a\\\\u007fé"'
@@ -71,7 +71,7 @@ def json_text(value: Any, **options: Any) -> str:
 
 
 def _has_width(text: str) -> bool:
-    from rich.cells import cell_len  # which tables and screens alone need
+    from rich.cells import cell_len  # not at the top: only tables and screens need it
 
     return cell_len(text) > 0
 

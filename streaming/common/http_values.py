@@ -1,6 +1,6 @@
-"""What stands in an HTTP request and may be secret: addresses and headers, checked before they are used.
+"""Parts of HTTP requests that may be secret: addresses and headers, checked before they are used.
 
-Where they are wrong, nothing says what they are: Python's HTTP client quotes in its errors what it refuses.
+Messages about wrong ones never contain them: the errors of Python's HTTP client would quote them.
 """
 
 import base64
@@ -23,7 +23,7 @@ _ADDRESS: Final = re.compile(
     r"(?P<scheme>https?)://"
     r"(?:(?P<user>[^/?#@ ]*)@)?"
     r"(?P<host>[A-Za-z0-9._~-]+|\[[A-Za-z0-9:.%]+\])(?::(?P<port>[0-9]{0,5}))?"
-    r"(?P<rest>[/?#][!-?A-~]*)?"  # without @: what is before it would be part of a password
+    r"(?P<rest>[/?#][!-?A-~]*)?"  # without @: text before it would be part of a password
 )
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t -~\xa0-\xff]*")
@@ -33,7 +33,7 @@ _HOLDS_USER: Final = re.compile(r"https?://\S*@|://[^@\s]*:[^@\s]*@")
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is an http or https address that cannot be misread.
+    """Return whether a text is an http or https address that cannot be misread.
 
     >>> is_address("https://user:pa%23ss@host/"), is_address("https://user:pa#ss@host/")
     (True, False)
@@ -42,7 +42,7 @@ def is_address(text: str) -> bool:
 
 
 def shown_url(url: str) -> str:
-    """Return an address without what may be secret: user, password, path and query.
+    """Return an address without the parts that may be secret: user, password, path and query.
 
     >>> shown_url("https://user:password@hooks.example:8443/services/T0/B1?key=x")
     'https://hooks.example:8443/...'
@@ -55,7 +55,7 @@ def shown_url(url: str) -> str:
 
 
 def without_user(url: str) -> tuple[str, dict[str, str]]:
-    """Take user and password out of an address; return it, and the header that says them."""
+    """Return an address without user and password, and the header that carries these (empty: none)."""
     found = _parsed(url)
     if found is None or found["user"] is None:
         return url, {}
@@ -64,7 +64,7 @@ def without_user(url: str) -> tuple[str, dict[str, str]]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host, by name or address, is this machine alone.
+    """Return whether a host, by name or address, is always this machine.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("127.0.0.1.org")
     (True, True, True, False)
@@ -76,7 +76,7 @@ def is_loopback(host: str) -> bool:
 
 
 def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return an address; one of IPv4 also where it is written as one of IPv6. Raises `ValueError`.
+    """Parse an address; an IPv4 address may be written as an IPv6 one. Raises `ValueError`.
 
     >>> ip_address("::ffff:127.0.0.1").is_loopback
     True
@@ -86,7 +86,7 @@ def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def holds_user(text: str) -> bool:
-    """Tell whether a text seems to hold an address with a user or a password in it.
+    """Return whether a text seems to contain an address with a user or a password.
 
     >>> holds_user("http://user:password@proxy:3128"), holds_user("abfss://container@account/lake")
     (True, False)
@@ -95,9 +95,9 @@ def holds_user(text: str) -> bool:
 
 
 def is_plain_place(text: str) -> bool:
-    """Tell whether a text is a folder, or a URL that holds neither a user nor a query.
+    """Return whether a text is a folder, or a URL without user and query.
 
-    What is before the @ in abfss://container@account is no user.
+    The part before the @ in abfss://container@account is not a user.
 
     >>> is_plain_place("a?b"), is_plain_place("abfss://c@account/x"), is_plain_place("s3://id@bucket/x")
     (True, True, False)
@@ -106,7 +106,7 @@ def is_plain_place(text: str) -> bool:
 
 
 def without_query(text: str) -> str:
-    """Return a text without the queries and fragments of the addresses in it.
+    """Hide the queries and fragments of the addresses in a text.
 
     >>> without_query("https://host/path?key=x#y")
     'https://host/path?(hidden)'
@@ -115,9 +115,9 @@ def without_query(text: str) -> str:
 
 
 def refused_header(headers: Mapping[str, object]) -> str | None:
-    """Say what stands there instead of a header that a request can carry; None: all can be sent.
+    """Describe the first entry that cannot be an HTTP header; None: all can.
 
-    The name is said only if it is valid: it may be a whole header, written in place of a name.
+    Its name is included only if it is valid: an invalid one may be a whole header with a secret.
     """
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
@@ -128,7 +128,7 @@ def refused_header(headers: Mapping[str, object]) -> str | None:
 
 
 def refused_text(value: str) -> str:
-    """Say what was found instead of what was expected, without saying it."""
+    """Describe a value that was refused, without revealing it."""
     return LINE_END if value.endswith(("\n", "\r")) else "something else"
 
 

@@ -1,8 +1,7 @@
-"""Numbers keys: equal numbers, equal keys, whatever the names are made of.
+"""Numbers keys: equal keys get equal numbers, whatever characters the names have.
 
-pandas cannot do that: its hash tables of texts read C strings, so that two names which are alike up to a NUL
-are one to `factorize`, `groupby` and `MultiIndex`. Kafka takes such names; texts of numpy lose NULs at their
-end.
+pandas fails at that: its hash tables of texts read C strings, so `factorize`, `groupby` and `MultiIndex` take
+names that are equal up to a NUL for one. Kafka allows such names. Texts of numpy lose NULs at their end.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,16 +18,17 @@ from streaming.model.schemas import KEY, SOURCE_PARTITION
 KEY_NAMES: Final = [field.name for field in KEY]
 
 PLACED_KEY: Final = [SOURCE_PARTITION.name, *KEY_NAMES]
-"""What identifies a committed offset in the log: with the partition of the offsets topic that holds it."""
+"""The key of a committed offset in the log: with the partition of the offsets topic that holds it."""
 
 PlacedGroup: TypeAlias = tuple[int, str]
-"""A group in an offsets partition. A copy of the topic may hold one name in two, which are two groups."""
+"""A group in an offsets partition. A copy of the topic may have one name in two of them: two groups."""
 
 
 def key_codes(columns: Iterable[pa.ChunkedArray | pa.Array]) -> Index:
-    """Number the keys that columns of n texts or numbers make together (n int64, from 0 in order of coming).
+    """Number the keys that columns of n texts or numbers form together (n int64, from 0 in order of
+    appearance).
 
-    None of the texts and numbers is null.
+    No text or number may be null.
 
     >>> key_codes([pa.array(["a", "a\\0", "a", "a"]), pa.array([1, 1, 1, 2])]).tolist()
     [0, 1, 0, 2]
@@ -42,15 +42,15 @@ def key_codes(columns: Iterable[pa.ChunkedArray | pa.Array]) -> Index:
 
 
 def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[Index, pa.Array]:
-    """Return for each of n values, none of them null, the place of its equal among the distinct ones, and
-    these in the order in which they come.
+    """Return the index of each of n values among the distinct values, and these in order of appearance. No
+    value may be null.
 
     >>> codes, values = numbered(pa.array(["b", "a", "b"]))
     >>> codes.tolist(), values.to_pylist()
     ([0, 1, 0], ['b', 'a'])
     """
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    chunks = chunked.dictionary_encode().chunks  # all have one dictionary, that of the last
+    chunks = chunked.dictionary_encode().chunks  # all share one dictionary, that of the last
     if not chunks:
         return np.empty(0, np.int64), pa.nulls(0, column.type)  # `pa.array` would import pandas
     codes = np.concatenate([to_numbers(chunk.indices) for chunk in chunks]).astype(np.int64)
@@ -58,20 +58,20 @@ def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[Index, pa.Array]:
 
 
 def firsts(codes: Index) -> Index:
-    """Return the number of the first of n rows that has each code (k int64), given their codes (0 to k - 1,
-    each at least once).
+    """Return for each code the index of the first of n rows with it (k int64). Codes are 0 to k - 1, each at
+    least once.
 
     >>> firsts(np.array([1, 0, 1])).tolist()
     [1, 0]
     """
     first = np.empty((codes.max() if len(codes) else -1) + 1, np.int64)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of repeated indices numpy keeps the last
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # for repeated indices numpy keeps the last value
     return first
 
 
 def leading(codes: Index, *columns: Index) -> Index:
-    """Return for each code (0 to k - 1, each at least once) the number of the row of n that leads: the one
-    with the least number in the first column, of several in the next, and so on; of equals the first.
+    """Return for each code (0 to k - 1, each at least once) the index of its minimal row: the one with the
+    lowest number in the first column, of equal ones in the next, and so on; of fully equal ones the first.
 
     >>> leading(np.array([0, 0, 1]), np.array([5, 2, 7])).tolist()
     [1, 2]
@@ -88,7 +88,7 @@ def leading(codes: Index, *columns: Index) -> Index:
 
 
 def ranks(texts: pa.ChunkedArray | pa.Array) -> Index:
-    """Return n numbers that are in the order of n texts, none of them null: equal texts, equal numbers.
+    """Return n numbers in the order of n texts, none of them null: equal texts get equal numbers.
 
     >>> ranks(pa.array(["b", "a", "b"])).tolist()
     [1, 0, 1]
@@ -102,11 +102,11 @@ def ranks(texts: pa.ChunkedArray | pa.Array) -> Index:
 
 @dataclass(frozen=True)
 class Numbering:
-    """The numbers that keys have as `key_codes` numbers them, to find the same ones among other rows."""
+    """The numbers that `key_codes` gives to keys, to look up the same keys among other rows."""
 
     names: Sequence[str]
-    _values: Sequence[pa.Array]  # the distinct ones of each column
-    _joined: Sequence[pa.Array]  # those of a column, and the number of all columns before, in one
+    _values: Sequence[pa.Array]  # the distinct values of each column
+    _joined: Sequence[pa.Array]  # per further column, the distinct codes of all columns up to it
 
     @classmethod
     def of(cls, rows: pa.Table, names: Sequence[str]) -> tuple[Self, Index]:
@@ -121,7 +121,7 @@ class Numbering:
         return cls(names, values, joined), codes
 
     def codes_of(self, rows: pa.Table) -> Index:
-        """Return the numbers of the keys of n other rows, -1 where there is no such key."""
+        """Return the numbers of the keys of n other rows; -1 for an unknown key."""
         first, *others = (
             _places(rows[name], values) for name, values in zip(self.names, self._values, strict=True)
         )
@@ -137,21 +137,21 @@ def _places(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> Index:
 
 
 def _places_of_numbers(numbers: Index, values: pa.Array) -> Index:
-    """Return the places of n numbers (-1: none) among some that are not negative; -1: not among them."""
+    """Return the indexes of n numbers (-1: none) among known ones, which are not negative; -1: unknown."""
     known = to_numbers(values)
     most = int(known.max(initial=-1))
     if most >= _TABLE_SIZE:
         return _places(from_numbers(numbers), values)
-    table = np.full(most + 2, -1, np.int64)  # the last is that of -1
+    table = np.full(most + 2, -1, np.int64)  # the last element is for -1
     table[known] = np.arange(len(known))
     places: Index = table[np.where(numbers > most, -1, numbers)]
     return places
 
 
 def entry_codes(table: pa.Table) -> tuple[Index, Index, list[PlacedGroup]]:
-    """Number the keys (`PLACED_KEY`) and the groups of a table of n rows: equal codes, equal keys.
+    """Number the keys (`PLACED_KEY`) and the groups of a table of n rows: equal keys get equal codes.
 
-    Returns n key codes, n group codes (positions in the list of groups) and the groups.
+    Returns n key codes, n group codes (indexes into the list of groups) and the groups.
     """
     names, distinct_names = numbered(table["group"])
     group_codes, distinct = numbered(from_numbers(names << 32 | _low_bits(table[SOURCE_PARTITION.name])))

@@ -1,4 +1,4 @@
-"""Names that a package offers, each imported when it is first used."""
+"""Names that a package exports, each imported at its first use."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def lazily(modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package (PEP 562): by name, the module that has it.
+    """Return a `__getattr__` for a package (PEP 562); `modules` maps each name to its module.
 
-    So a package can offer what needs Spark to those who want it, and cost the others nothing.
+    So a package can export names that need Spark without importing Spark for the others.
     """
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Computes the offsets partition that a group's records belong to, as Kafka's brokers do.
+"""Computes the offsets partition of a group, as Kafka's brokers do.
 
 Partition = abs(hash) mod count, where the hash is that of Java's `String`: h = 31 h + c over the UTF-16 code
 units, in 32 bits (`GroupCoordinatorService.partitionFor`).
@@ -35,7 +35,7 @@ def offsets_partitions(groups: pa.Array | pa.ChunkedArray, partition_count: int)
 
 
 def offsets_partition(group: str, partition_count: int) -> int:
-    """Return the partition of one group name: quicker than `offsets_partitions` is for one.
+    """Return the partition of one group name, faster than `offsets_partitions` for one.
 
     >>> offsets_partition("g", 50)
     3
@@ -52,8 +52,8 @@ def offsets_partition(group: str, partition_count: int) -> int:
 def java_hashes(texts: pa.Array) -> npt.NDArray[np.int32]:
     """Return Java's `String.hashCode` (n int32) of n texts, none of them null.
 
-    One pass per position in the texts, over those that are long enough to have it: the longest come first, so
-    that these are always the first in the arrays. A few long texts among short ones cost little.
+    One pass per position, over the texts that are long enough to have it. The longest texts come first, so
+    these are always the first elements of the arrays. A few long texts among short ones cost little.
     """
     if not len(texts):
         return np.zeros(0, np.int32)
@@ -72,14 +72,14 @@ def java_hashes(texts: pa.Array) -> npt.NDArray[np.int32]:
 def _utf16_units(
     texts: pa.Array,
 ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the code units of all n texts in a row, and where each text starts and how many it has (n)."""
+    """Return the code units of all n texts in a row, and the start and the length of each text (n)."""
     wide = texts.cast(pa.large_string())
     _, offsets, data = wide.buffers()
     bounds = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
     utf8 = memoryview(data)[bounds[0] : bounds[-1]].tobytes() if data else b""
     bounds = bounds - bounds[0]
     units = np.frombuffer(utf8.decode("utf-8").encode("utf-16-le"), "<u2")
-    if len(units) != len(utf8):  # not ASCII alone: count the units that begin before each byte
+    if len(units) != len(utf8):  # not only ASCII: count the units that begin before each byte
         octets = np.frombuffer(utf8, np.uint8)
         widths = ((octets & 0xC0) != 0x80).view(np.int8) + (octets >= 0xF0)
         bounds = np.append(0, np.cumsum(widths, dtype=np.int64))[bounds]

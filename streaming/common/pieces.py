@@ -1,8 +1,8 @@
-"""Tables of more bytes than one Arrow array of texts can hold: rows of them, and pieces.
+"""Tables with more bytes than one Arrow array of texts can hold: selecting rows, and splitting.
 
 Arrow counts the bytes of a column of texts in 32 bits: an array ends at 2 GiB. A million offsets with 4 KB of
-metadata each are 4 GB: a column of many chunks, which may be filtered and compared, but neither be made one
-nor (as of Arrow 26) be taken from by row number. In the JVM it is cells and values that end at 2 GiB.
+metadata each take 4 GB. Such a column has many chunks; it can be filtered and compared, but its chunks cannot
+be combined, and (as of Arrow 26) `take` fails. In the JVM, cells and values end at 2 GiB, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,32 +17,32 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, from_numbers, to_numbers
 
 ARRAY_BYTES: Final = 2**31 - 1
-"""Bytes of texts that fit into one array; smaller tables are handled as they are."""
+"""Limit on the bytes of texts in one array; smaller tables need no special care."""
 
 PIECE_BYTES: Final = 256 * 1024 * 1024
-"""So much is well held at a time, and far from where arrays, cells and state values end."""
+"""A size that fits into memory well, and is far from the limits of arrays, cells and state values."""
 
 VALUE_BYTES: Final = 4 * 1024 * 1024
-"""So much is well held in one value of Spark's state: on its way there it is copied some six times."""
+"""A good size for one value of Spark's state: on its way there it is copied about six times."""
 
-_NUMBER_BYTES: Final = 8  # of any value that is no text: at most
+_NUMBER_BYTES: Final = 8  # upper bound for a value that is not a text
 
 
 def take(table: pa.Table, rows: Index) -> pa.Table:
-    """Return m rows of a table by their numbers; -1 gives a row of nulls.
+    """Return m rows of a table by their indexes; -1 returns a row of nulls.
 
     The columns of the result may have several chunks.
     """
     if table.nbytes <= ARRAY_BYTES:
         return table.take(_nullable(rows))
-    sizes = np.append(row_bytes(table), 0)[rows]  # the one at the end is that of -1
+    sizes = np.append(row_bytes(table), 0)[rows]  # the last one is for -1
     batches = table.to_batches()
     taken = [_take(table.schema, batches, rows[start:stop]) for start, stop in ranges(sizes, PIECE_BYTES)]
     return pa.concat_tables([table.schema.empty_table(), *taken])
 
 
 def pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Divide a table into slices of at most `PIECE_BYTES`, or of one row; an empty table into none."""
+    """Split a table into slices of at most `PIECE_BYTES`, or of one row; an empty table has none."""
     if table.nbytes <= PIECE_BYTES:
         yield from [table] if len(table) else []
         return
@@ -51,17 +51,17 @@ def pieces(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def divided(data: bytes) -> list[bytes]:
-    """Divide bytes into pieces of at most `VALUE_BYTES`; at least one."""
+    """Split bytes into pieces of at most `VALUE_BYTES`; at least one."""
     return [data[n * VALUE_BYTES : (n + 1) * VALUE_BYTES] for n in range(pieces_in(len(data)))]
 
 
 def pieces_in(length: int) -> int:
-    """Count the pieces of so many bytes; nothing is a piece, too."""
+    """Return the number of pieces of so many bytes; empty bytes are one piece, too."""
     return max(1, -(-length // VALUE_BYTES))
 
 
 def joined(tables: Iterable[pa.Table], most_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
-    """Join tables of one schema, one after the other, as long as they make no more than so many bytes."""
+    """Concatenate consecutive tables of one schema while they have at most `most_bytes` together."""
     held, size = list[pa.Table](), 0
     for table in tables:
         if held and size + table.nbytes > most_bytes:
@@ -74,15 +74,16 @@ def joined(tables: Iterable[pa.Table], most_bytes: int = PIECE_BYTES) -> Iterato
 
 
 def row_bytes(table: pa.Table) -> Index:
-    """Return about how many bytes each of n rows takes: those of its texts, and 8 for any other value."""
+    """Return the approximate size of each of n rows: the bytes of its texts, and 8 for any other value."""
     columns = [[_value_bytes(chunk) for chunk in column.chunks] for column in table.columns]
     nothing = np.zeros(len(table), np.int64)
     return reduce(np.add, (np.concatenate(chunks) for chunks in columns if chunks), nothing)
 
 
 def ranges(sizes: Index, most: int, most_rows: int | None = None) -> list[tuple[int, int]]:
-    """Cut n rows of these sizes into ranges that are together no larger than `most`, or hold one row; none
-    has more than so many rows."""
+    """Cut n rows of these sizes into ranges of rows with a total of at most `most`, or of one row; none has
+    more than `most_rows` rows.
+    """
     ends = np.append(0, np.cumsum(sizes))
     cuts = [0]
     while cuts[-1] < len(sizes):
@@ -95,12 +96,12 @@ def ranges(sizes: Index, most: int, most_rows: int | None = None) -> list[tuple[
 def by_batches(
     table: pa.Table, to_array: Callable[[pa.RecordBatch], pa.Array], kind: pa.DataType
 ) -> pa.ChunkedArray:
-    """Make a column of a table's batches, each an array of a type of its own, so that none are joined."""
+    """Convert each batch of a table to an array of type `kind`; return one column of these chunks."""
     return pa.chunked_array([to_array(batch) for batch in table.to_batches()], kind)
 
 
 def _take(schema: pa.Schema, batches: list[pa.RecordBatch], rows: Index) -> pa.Table:
-    """Return m rows of what the batches are together, few enough for one array; -1 gives a row of nulls."""
+    """Return m rows of all batches together, few enough for one array; -1 returns a row of nulls."""
     starts = np.cumsum([0, *map(len, batches)])
     wanted = np.unique(rows[rows >= 0])
     bounds = np.searchsorted(wanted, starts)
@@ -133,5 +134,5 @@ def _lengths(lengths: pa.Array) -> Index:
 
 
 def _nullable(rows: Index) -> pa.Array:
-    """Return row numbers as an array, null where they are -1."""
+    """Return row indexes as an array, null where they are -1."""
     return from_numbers(rows, None if not len(rows) or rows.min() >= 0 else rows >= 0)

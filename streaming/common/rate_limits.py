@@ -1,10 +1,10 @@
 """Limits repetition: problems are reported when they begin and when they end, and work is done at
 intervals."""
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Final, Self
 
 _SELDOM_S: Final = 60.0
@@ -13,29 +13,29 @@ _END_LIMIT_S: Final = 15.0
 
 
 class OngoingProblems:
-    """Remembers current problems, by what they are about."""
+    """Remembers current problems, by what they are about, and logs them as warnings."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
         self._made: dict[str, str] = {}
 
     def make(self, about: str, sentence: str) -> None:
         """Report a problem, unless one about the same thing is known already."""
         if about not in self._made:
-            self._say(sentence)
+            self._log.warning(sentence)
         self._made[about] = sentence
 
     def settle(self, about: str, sentence: str) -> None:
         """Report that a problem is over, if there was one about this."""
         if self._made.pop(about, None) is not None:
-            self._say(sentence)
+            self._log.warning(sentence)
 
 
 class RateLimitedLog:
-    """Says things of one kind once a minute at most, where anybody may be the reason any number of times."""
+    """Warns of one thing once a minute at most, where anybody may be the reason any number of times."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
         self._said_at: dict[str, float] = {}
 
     def tell(self, about: str, sentence: str) -> None:
@@ -43,7 +43,7 @@ class RateLimitedLog:
         now = time.monotonic()
         if about not in self._said_at or now - self._said_at[about] >= _SELDOM_S:
             self._said_at[about] = now
-            self._say(sentence)
+            self._log.warning(sentence)
 
 
 class Interval:

@@ -1,4 +1,4 @@
-"""Retries what fails only because another process was faster, and tells failures from what ends a process."""
+"""Retries after another process was faster; distinguishes failures from requests to end the process."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def retried(failure: type[Exception], act: Callable[[], T], attempts: int = ATTEMPTS) -> T:
-    """Do something; retry while it raises `failure`. The last attempt may raise it.
+    """Call `act` until it does not raise `failure`, at most `attempts` times; the last call may raise it.
 
     >>> numbers = iter([0, 0, 2])
     >>> retried(ZeroDivisionError, lambda: 1 / next(numbers))
@@ -23,9 +23,9 @@ def retried(failure: type[Exception], act: Callable[[], T], attempts: int = ATTE
 
 
 def raise_if_ending(error: BaseException) -> None:
-    """Raise what tells the process to end; anything else is a failure, which a thread outlives.
+    """Raise an exception that requests the end of the process; a thread survives any other.
 
-    Panics of delta-rs are such failures, and no `Exception`.
+    Panics of delta-rs are such others, and not subclasses of `Exception`.
     """
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error

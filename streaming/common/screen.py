@@ -1,7 +1,7 @@
-"""The alternate screen of a terminal, of which nothing is left when it is closed.
+"""The alternate screen of a terminal, which leaves no trace when it is closed.
 
-A frame is drawn anew when the terminal has another size or the frame another shape. Otherwise only rows that
-differ are written, so that text that someone has marked to copy it stays marked.
+A whole frame is drawn if the size of the terminal or the shape of the frame has changed. Otherwise only rows
+that differ are written, so that text selected for copying stays selected.
 """
 
 import os
@@ -16,11 +16,11 @@ _OPEN: Final = "\x1b[?1049h\x1b[?25l"  # the alternate screen, without a cursor
 _CLOSE: Final = "\x1b[?25h\x1b[?1049l"
 _CLEAR: Final = "\x1b[2J"
 _CLEAR_REST_OF_ROW: Final = "\x1b[K"
-_USUAL_SIZE: Final = os.terminal_size((80, 24))  # of a terminal that does not know its own
+_USUAL_SIZE: Final = os.terminal_size((80, 24))  # of a terminal that does not report its size
 
 
 class Screen:
-    """Draws frames on a terminal from `open` to `close`."""
+    """Draws frames on a terminal between `open` and `close`."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -30,13 +30,12 @@ class Screen:
 
     @staticmethod
     def is_possible(out: TextIO) -> bool:
-        """Tell whether this is a terminal that can place text."""
+        """Return whether this is a terminal that can position text."""
         return out.isatty() and not Console(file=out).is_dumb_terminal
 
     @property
     def size(self) -> os.terminal_size:
-        """Return the size of the terminal at this moment."""
-        # Of this descriptor alone: rich asks descriptors that are a file while Spark starts, and COLUMNS.
+        # Only of this descriptor: rich also asks descriptors that are a file while Spark starts, and COLUMNS.
         with suppress(OSError):
             size = os.get_terminal_size(self._out.fileno())
             if all(size):
@@ -44,23 +43,23 @@ class Screen:
         return _USUAL_SIZE
 
     def open(self) -> None:
-        """Go to the alternate screen, where the next frame is drawn anew."""
+        """Switch to the alternate screen; the next frame is drawn as a whole."""
         self._shape = ()
         self._write(_OPEN)
 
     def close(self) -> None:
-        """Go back to what the terminal showed before."""
+        """Restore the former content of the terminal."""
         self._write(_CLOSE)
 
     def draw(self, lines: Sequence[Text], size: os.terminal_size) -> None:
-        """Show a frame made for this size; what is beyond its last row is left out.
+        """Draw a frame made for this size; lines beyond its last row are left out.
 
-        A line wider than the screen is folded by the terminal.
+        The terminal folds a line that is wider than the screen.
         """
         rows, end = self._placed(lines, size)
         shape = (size, end, *rows)
         is_new = shape != self._shape
-        # The cursor rests in the first row, where the terminal echoes what is typed: that is written always.
+        # The cursor stays in the first row, where the terminal echoes typed text: it is always written.
         changed = {
             row: text for row, text in rows.items() if is_new or row == 1 or self._rows.get(row) != text
         }
@@ -69,14 +68,14 @@ class Screen:
         self._shape, self._rows = shape, rows
 
     def _placed(self, lines: Sequence[Text], size: os.terminal_size) -> tuple[dict[int, str], int]:
-        """Return what is written from which row on, and the row after the last one."""
+        """Return the text to write at each row, and the row after the last one."""
         rows: dict[int, str] = {}
         end = 1
         for line in lines:
             height = max(1, -(-line.cell_len // size.columns))
             if end + height > size.lines + 1:
                 break
-            # A row that is full has no rest, and clearing it would take its last character.
+            # A full row has no rest, and clearing it would delete its last character.
             is_full = line.cell_len == height * size.columns
             rows[end] = with_style(line, self._console) + ("" if is_full else _CLEAR_REST_OF_ROW)
             end += height
@@ -88,8 +87,8 @@ class Screen:
 
 
 def with_style(line: Text, console: Console) -> str:
-    """Write a line with the codes that give it its colours, where the console has any."""
-    with console.capture() as written:  # rich would end the process when the reader has gone
+    """Return a line with the codes of its colours, if the console has colours."""
+    with console.capture() as written:  # rich would end the process if the reader is gone
         console.print(line, end="", soft_wrap=True)
     return written.get()
 

@@ -1,6 +1,6 @@
-"""Times: milliseconds since 1970 (UTC), the datetimes and days that they are, and how people write them.
+"""Times: milliseconds since 1970 (UTC), their datetimes and days, and how people write them.
 
-How Arrow holds them is `streaming.common.timestamps`: settings are read without it.
+`streaming.common.timestamps` has their Arrow types, so that settings are read without Arrow.
 """
 
 import re
@@ -29,12 +29,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now_ms() -> int:
-    """Return the time as milliseconds since 1970 (UTC)."""
+    """Return the current time as milliseconds since 1970 (UTC)."""
     return time.time_ns() // 1_000_000
 
 
 def parse_duration_ms(text: str, *, name: str) -> int:
-    """Read `500ms`, `10s`, `5m`, `24h` or `7d` as milliseconds."""
+    """Parse `500ms`, `10s`, `5m`, `24h` or `7d`; the `MisuseError` for other text begins with `name`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise MisuseError(
@@ -45,18 +45,18 @@ def parse_duration_ms(text: str, *, name: str) -> int:
 
 
 class TypedMoment(NamedTuple):
-    """A moment that someone has typed (ms), and whether it came without a zone, and so was taken as UTC."""
+    """A moment as someone typed it (ms); without a time zone it was taken as UTC."""
 
     ms: int
     lacks_zone: bool = False
 
 
 def parse_moment(text: str, now: int, *, name: str) -> TypedMoment:
-    """Read a moment of the past, in any of the forms that people type.
+    """Parse a moment of the past, in any of the forms that people type.
 
     `2h` and `-2h` (before `now`, ms), `now`, `02:34` and `02:34:10` (the last such time of day), ISO 8601, a
-    date, and milliseconds since 1970 (13 digits). A time without zone is UTC. `name` is what a `MisuseError`
-    calls it.
+    date, and milliseconds since 1970 (13 digits). A time without zone is UTC. A `MisuseError` begins with
+    `name`.
 
     >>> parse_moment("-2h", 7_200_000, name="--as-of")
     TypedMoment(ms=0, lacks_zone=False)
@@ -109,7 +109,7 @@ def to_ms(moment: None) -> None: ...
 @overload
 def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
-    """Return the milliseconds since 1970 of a moment, which must have a time zone; None of None."""
+    """Return milliseconds since 1970; `MisuseError` for a moment without a time zone; None of None."""
     if moment is None:
         return None
     if moment.tzinfo is None:
@@ -124,12 +124,12 @@ def from_ms(milliseconds: None) -> None: ...
 @overload
 def from_ms(milliseconds: int | None) -> datetime | None: ...
 def from_ms(milliseconds: int | None) -> datetime | None:
-    """Return the moment (UTC) of milliseconds since 1970; None of None."""
+    """Return the moment (UTC); None of None."""
     return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def day_of(milliseconds: int) -> date:
-    """Return the day (UTC) of milliseconds since 1970.
+    """Return the day (UTC) of a moment.
 
     >>> day_of(-1)
     datetime.date(1969, 12, 31)
@@ -138,12 +138,12 @@ def day_of(milliseconds: int) -> date:
 
 
 def start_of(day: date) -> int:
-    """Return the milliseconds since 1970 at which a day (UTC) begins."""
+    """Return the moment (ms) at which a day (UTC) begins."""
     return to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))
 
 
 def iso(milliseconds: int, timespec: str = "milliseconds") -> str:
-    """Write a moment as ISO 8601 in UTC; with the timespec `seconds` to the second.
+    """Return a moment as ISO 8601 in UTC; with the timespec `seconds` to the second.
 
     >>> iso(1_500), iso(1_500, "seconds")
     ('1970-01-01T00:00:01.500Z', '1970-01-01T00:00:01Z')
@@ -152,7 +152,7 @@ def iso(milliseconds: int, timespec: str = "milliseconds") -> str:
 
 
 def in_words(milliseconds: int) -> str:
-    """Write a duration in the two largest units that it has, for people.
+    """Return a duration in its two largest units, for people.
 
     >>> in_words(312_000), in_words(40_900), in_words(2 * DAY_MS + 5 * MINUTE_MS)
     ('5 min 12 s', '40 s', '2 d')
@@ -167,7 +167,7 @@ def in_words(milliseconds: int) -> str:
 
 
 def as_clock(milliseconds: int) -> str:
-    """Write a duration as days and hours:minutes:seconds, whole ones.
+    """Return a duration as days and hours:minutes:seconds, truncated.
 
     >>> as_clock(90_061_999), as_clock(-29_000)
     ('1d 01:01:01', '-00:00:29')
@@ -180,5 +180,5 @@ def as_clock(milliseconds: int) -> str:
 
 
 def clock(moment: int) -> str:
-    """Write the time of day (UTC) of a moment (ms)."""
+    """Return the time of day (UTC) of a moment (ms)."""
     return from_ms(moment).strftime("%H:%M:%S")

@@ -1,4 +1,4 @@
-"""Times as Arrow holds them: columns of timestamps (microseconds, UTC), and their milliseconds."""
+"""Times in Arrow: columns of timestamps (microseconds, UTC), and their milliseconds."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
 
 
 def to_timestamps(milliseconds: pa.Array) -> pa.Array:
-    """Return n int64 milliseconds since 1970 as n timestamps; null stays null.
+    """Convert n int64 milliseconds since 1970 to n timestamps; null stays null.
 
     >>> to_timestamps(pa.array([1_500])).cast(pa.string()).to_pylist()
     ['1970-01-01 00:00:01.500000Z']
@@ -21,12 +21,11 @@ def to_timestamps(milliseconds: pa.Array) -> pa.Array:
 
 
 def to_milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return n timestamps of any unit (or int64 milliseconds) as n int64 milliseconds since 1970; null stays
-    null."""
+    """Convert n timestamps of any unit, or int64 ms, to n int64 ms since 1970; null stays null."""
     return timestamps.cast(_MILLISECONDS, safe=False).cast(pa.int64())
 
 
 def timestamp(milliseconds: int) -> pa.Scalar:
-    """Return milliseconds since 1970 as one timestamp, to compare a column with."""
+    """Return milliseconds since 1970 as one timestamp, for comparisons with a column."""
     held = from_numbers(np.array([milliseconds], np.int64))  # `pa.scalar` would import pandas
     return held.cast(_MILLISECONDS).cast(TIMESTAMP)[0]

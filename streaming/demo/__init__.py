@@ -1,5 +1,5 @@
 """A real broker and real consumer groups on this machine, for `offsetlake demo`.
 
-`local_broker` starts a broker from jars; `traffic` lets groups come, commit, rewind and go; `scene` tells
-what happened to them, `layout` and `display` show it. `demo` is the whole.
+`local_broker` runs a broker from jars; `traffic` runs producers and consumer groups; `scene` records their
+changes, `layout` and `display` show them. `demo` combines all.
 """

@@ -1,4 +1,4 @@
-"""What the broker itself answers about the committed offsets of all groups, for the demo and the tests."""
+"""The committed offsets of all groups from the broker's Admin API, for the demo and the tests."""
 
 import time
 from typing import Any, Final, NamedTuple
@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient
 
 _REQUEST_S: Final = 10.0
 
-# Errors that pass by themselves: a coordinator that loads or moves, a rebalance, a broker that restarts, a
-# group that another client has just joined or deleted.
+# Transient errors: a coordinator that loads or moves, a rebalance, a broker that restarts, a group that
+# another client has just joined or deleted.
 _TRANSIENT: Final = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -33,7 +33,7 @@ _TRANSIENT: Final = frozenset(
 
 
 class OffsetKey(NamedTuple):
-    """What a committed offset belongs to."""
+    """The key of a committed offset."""
 
     group: str
     topic: str
@@ -41,7 +41,7 @@ class OffsetKey(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset as clients see it; no leader epoch is None."""
+    """A committed offset as clients see it; leader epoch None: none."""
 
     offset: int
     leader_epoch: int | None = None
@@ -51,13 +51,12 @@ class CommittedOffset(NamedTuple):
 def broker_offsets(
     bootstrap_servers: str, *, timeout_s: float = _REQUEST_S
 ) -> dict[OffsetKey, CommittedOffset]:
-    """Return every group's committed offsets as the broker's Admin API answers them.
+    """Return every group's committed offsets from the broker's Admin API.
 
-    The group with the empty id is left out: librdkafka refuses to ask for it. Metadata is as `shown_metadata`
-    gives it, if it is empty or has a NUL, as that of Python's clients always is; of any other the client
-    reads on beyond its end, and shows that too or fails with `UnicodeDecodeError`. A coordinator that is
-    still loading is asked again until `timeout_s` is over, then the broker's error is raised
-    (`KafkaException`).
+    The group with the empty id is left out: librdkafka rejects it. Metadata is as in `shown_metadata` if it
+    is empty or contains a NUL, as that of Python clients always does; of other metadata the client reads
+    beyond the end, and returns the excess too or fails with `UnicodeDecodeError`. While a coordinator is
+    loading, the request is repeated for `timeout_s`, then the broker's error is raised (`KafkaException`).
     """
     admin = AdminClient(client_settings(bootstrap_servers))
     deadline = time.monotonic() + timeout_s
@@ -73,8 +72,8 @@ def broker_offsets(
 def shown_metadata(metadata: str) -> str:
     """Return committed metadata as librdkafka shows it: up to the first NUL.
 
-    The Python client commits its metadata with a NUL at the end, and every librdkafka client cuts it off
-    again; the topic and Kafka's Java tools have it.
+    The Python client commits metadata with a NUL at the end, and every librdkafka client removes it; the
+    topic and Kafka's Java tools contain it.
     """
     return metadata.partition("\0")[0]
 
@@ -84,7 +83,7 @@ def _ask_for_offsets(admin: AdminClient, timeout_s: float) -> dict[OffsetKey, Co
     for error in listing.errors:
         raise KafkaException(error)
     requests = [ConsumerGroupTopicPartitions(group.group_id) for group in listing.valid if group.group_id]
-    # One group per call is all that librdkafka takes, but the calls may run side by side.
+    # librdkafka accepts one group per call, but calls may run in parallel.
     futures = [
         admin.list_consumer_group_offsets([request], request_timeout=timeout_s)[request.group_id]
         for request in requests
@@ -103,18 +102,17 @@ def _committed(partition: TopicPartition) -> CommittedOffset:
 
 
 def is_transient(error: KafkaException) -> bool:
-    """Tell whether the same request may well succeed a moment later."""
+    """Whether the same request may succeed a moment later."""
     return kafka_error(error).retriable() or kafka_error(error).code() in _TRANSIENT
 
 
 def client_settings(bootstrap_servers: str) -> dict[str, Any]:
-    """Return what every client of the demo is given."""
-    # librdkafka writes its complaints to standard error, in the middle of a live table: only emergencies.
+    """Return the settings of every client of the demo."""
+    # librdkafka logs to standard error, into the live table: only emergencies.
     return {"bootstrap.servers": bootstrap_servers, "log_level": 0}
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
-    """Return what an exception of the client holds."""
     found = error.args[0]
     assert isinstance(found, KafkaError)
     return found

@@ -14,7 +14,7 @@ from typing import Final
 
 from streaming.settings.environment import without_settings
 
-_STOP_LIMIT: Final = 20.0  # seconds; 0.3 s are usual
+_STOP_LIMIT: Final = 20.0  # seconds; usually 0.3
 
 _WATCHER: Final = """
 read -r _                                # returns when the owner has gone: nothing is ever written
@@ -25,7 +25,7 @@ kill -KILL "$1"
 
 
 class Child:
-    """A command that runs from its making to `end`; both its outputs are appended to a log."""
+    """A command that runs from construction to `end`; its output is appended to a log."""
 
     def __init__(self, command: Sequence[str], *, log: Path, directory: Path) -> None:
         with log.open("ab") as output:
@@ -36,7 +36,8 @@ class Child:
                 stderr=output,
                 cwd=directory,
                 env=without_settings(os.environ),
-                process_group=0,  # Ctrl-C on a terminal reaches us, and we decide when the child stops
+                # Ctrl-C on a terminal reaches only this process, which decides when the child stops
+                process_group=0,
             )
         self._watcher = subprocess.Popen(
             ["/bin/sh", "-c", _WATCHER, "watcher", str(self._process.pid)],
@@ -48,17 +49,15 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Return its process id."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Tell whether its process exists."""
         return self._process.poll() is None
 
     def end(self, how: signal.Signals) -> None:
-        """End it with a signal, killed if it does not obey in time; then its watcher, so that nothing is
-        unwatched at any moment."""
+        """End it with a signal, or kill it if it does not end in time; then end its watcher, so that it is
+        always watched."""
         _end_process(self._process, how)
         _end_process(self._watcher, signal.SIGKILL)
         assert self._watcher.stdin is not None
@@ -66,7 +65,7 @@ class Child:
 
 
 def _end_process(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    process.send_signal(how)  # does nothing when the process has ended
+    process.send_signal(how)  # no effect if the process has ended
     try:
         process.wait(timeout=_STOP_LIMIT)
     except subprocess.TimeoutExpired:

@@ -1,9 +1,7 @@
-"""The demo: a real local broker, real consumer groups, the job, the live table, a listener for Kafka's
-clients.
+"""The demo: a real local broker, real consumer groups, the job, the live table, listeners.
 
-Everything runs in a temporary directory and is stopped and removed at the end, however that comes. Spark's
-log stays if the job fails. The last thing the demo does is to compare the tables with what the broker itself
-answers.
+Everything runs in a temporary directory and is always stopped and removed at the end. Spark's log stays if
+the job fails. Finally, the demo compares the tables with the broker's answers.
 """
 
 import os
@@ -36,25 +34,25 @@ from streaming.tables.tables import Tables, TablesMissingError
 _LOOK_S: Final = 1.0
 _AGREE_LIMIT_S: Final = 60.0
 _NAME: Final = "offsetlake-demo-"
-"""So begin the names of what the demo makes among temporary files."""
+"""Prefix of the demo's temporary files."""
 
 
 class DemoError(OffsetlakeError):
-    """The demo did not show what it should."""
+    """The demo did not work as expected."""
 
 
 class _Checked(Protocol):
-    """Something that runs beside this thread."""
+    """Something that runs in the background."""
 
     def check(self) -> None:
-        """Raise why it does not run any more, if so."""
+        """Raise the failure that ended it, if it has ended."""
 
 
 def run_demo(stop: threading.Event, seconds: float | None) -> None:
-    """Show the live tables until `stop` is set or `seconds` are over, then compare them with the broker.
+    """Show the live tables until `stop` is set or `seconds` have passed, then compare them with the broker.
 
-    Raises `DemoError` if the tables and the broker do not agree in the end. Stopped before it showed any
-    offsets, it ends without comparing.
+    Raises `DemoError` if they differ in the end. If stopped before any offsets were shown, nothing is
+    compared.
     """
     with _output() as out, log_of_spark() as log, tempfile.TemporaryDirectory(prefix=_NAME) as directory:
         root = Path(directory)
@@ -70,16 +68,17 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
 
 
 def ask_command(table_root: str) -> list[str]:
-    """Return the command that asks the tables from another terminal, in whatever folder that is."""
+    """Return a command that queries the tables from another terminal, in any folder."""
     return [*this_program(), "offsets", "--table-root", table_root]
 
 
 @contextmanager
 def _output() -> Iterator[TextIO]:
-    """Print to standard output, even while Spark starts: the job then points descriptor 1 to its log.
+    """Yield standard output on a descriptor of its own: while Spark starts, descriptor 1 is redirected to its
+    log.
 
-    Raises `BrokenPipeError` if the reader has gone (without its number, by which click would take it for a
-    failure), and `DemoError` for other errors of the output or of the temporary directory.
+    Raises `BrokenPipeError` if the reader is gone (without errno, which makes click treat it as a failure),
+    and `DemoError` for other errors of the output or of the temporary directory.
     """
     try:
         with os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors) as out:
@@ -95,7 +94,7 @@ def _output() -> Iterator[TextIO]:
 
 @contextmanager
 def log_of_spark() -> Iterator[Path]:
-    """Make a file for Spark's log, which stays if an error names it."""
+    """Create a file for Spark's log, which stays if an error names it."""
     descriptor, name = tempfile.mkstemp(prefix=f"{_NAME}spark-", suffix=".log")
     os.close(descriptor)
     is_named = False
@@ -112,7 +111,7 @@ def log_of_spark() -> Iterator[Path]:
 def _show_job(
     settings: Settings, display: Display, listeners: Endpoints, stop: threading.Event, seconds: float | None
 ) -> None:
-    """Run the job and show what it writes; then see whether that is what the broker has."""
+    """Run the job and show its tables; then compare them with the broker."""
     display.begin("starting Spark (some 20 s are usual)")
     traffic = DemoTraffic(settings.source.bootstrap_servers)
     with _job(settings) as job:
@@ -133,7 +132,7 @@ def _show_job(
 
 
 def demo_settings(bootstrap_servers: str, root: Path, log: Path) -> Settings:
-    """Return the settings of the demo's job: a quick trigger, everything under `root` but Spark's log."""
+    """Return the settings of the demo's job: a short trigger, everything under `root` except Spark's log."""
     return read_settings(
         options={
             "source.bootstrap_servers": bootstrap_servers,
@@ -147,7 +146,7 @@ def demo_settings(bootstrap_servers: str, root: Path, log: Path) -> Settings:
 
 
 class _Job(threading.Thread):
-    """The job, as `offsetlake run` runs it, in a thread of its own."""
+    """The job in a thread, as `offsetlake run` runs it."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(name="offsetlake-demo-job", daemon=True)
@@ -156,9 +155,9 @@ class _Job(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Run until told to stop; a failure is kept for `check`."""
+        """Run until stopped; `check` raises a failure."""
         try:
-            silent = Reporter(lambda _: None, lambda _: None, lambda _: None, lambda _: None)
+            silent = Reporter(lambda _: None, lambda _: None)
             run_job(self._settings, silent, self.stop, once=False)
         except BaseException as error:
             self.failure = error
@@ -206,7 +205,7 @@ def _watch(
 
 
 def _agreed(settings: Settings, display: Display, job: _Job, scene: Scene) -> Scene:
-    """Wait until the tables hold what the broker answers, now that no group commits any more."""
+    """Wait until the tables equal the broker's answers, after all groups have stopped committing."""
     deadline = time.monotonic() + _AGREE_LIMIT_S
     while True:
         job.check()
@@ -229,7 +228,7 @@ def _difference(found: Offsets, expected: Offsets) -> str:
 
 
 def _lags(settings: Settings, rows: LiveRows) -> dict[OffsetKey, int]:
-    """Return the lags that are known, as of the last sample of log ends."""
+    """Return the known lags, as of the last sample of log ends."""
     now = now_ms()
     lagging = Tables(settings.tables.root).ask(
         lambda at: assess(at, rows.offsets, Facts(lag=True), moment=now)

@@ -1,4 +1,4 @@
-"""Shows the demo: on a terminal as a screen that is kept up to date, elsewhere as lines."""
+"""Displays the demo: on a terminal as a live screen, elsewhere as lines."""
 
 import threading
 import time
@@ -28,16 +28,16 @@ from streaming.demo.layout import (
 from streaming.demo.scene import Scene
 
 _TICK_S: Final = 0.25
-_TELL_EVERY_MS: Final = 10_000  # of a step that takes long, where there is no screen
-_PRINT_EVERY_MS: Final = 10_000  # the tables, likewise
+_TELL_EVERY_MS: Final = 10_000  # of a long step, without a screen
+_PRINT_EVERY_MS: Final = 10_000  # of the tables, likewise
 _EVENTS_AT_THE_END: Final = 20
 
 
 class Display:
-    """What the demo shows on `out` while it is entered; a thread lets the seconds pass.
+    """The display on `out` while entered; a thread refreshes elapsed times.
 
-    `commands` are what can be asked in another terminal, the most important first. If the thread could not
-    write, the next call raises why.
+    `commands` are commands for another terminal, the most important first. If the thread could not write, the
+    next call raises its error.
     """
 
     def __init__(self, out: TextIO, commands: Sequence[Sequence[str]]) -> None:
@@ -45,7 +45,7 @@ class Display:
         self._console = Console(file=out, highlight=False)
         self._screen = Screen(out) if Screen.is_possible(out) else None
         self._commands = commands
-        self._begun: list[tuple[str, float]] = []  # steps, and when each began (s)
+        self._begun: list[tuple[str, float]] = []  # steps, with the start of each (s)
         self._scene: Scene | None = None
         self._told_events = 0
         self._telling = Interval(_TELL_EVERY_MS, at_once=False)
@@ -70,11 +70,11 @@ class Display:
     ) -> None:
         self._end.set()
         self._clock.join()
-        with suppress(OSError):  # the terminal has gone
+        with suppress(OSError):  # the terminal is gone
             self.close_screen()
 
     def begin(self, sentence: str) -> None:
-        """Say what is being done from now on."""
+        """Display the step that begins now."""
         self.check()
         with self._lock:
             self._begun.append((sentence, time.monotonic()))
@@ -85,7 +85,7 @@ class Display:
                 self._draw(self._screen)
 
     def show(self, scene: Scene) -> None:
-        """Show what was seen in the tables."""
+        """Display a scene."""
         self.check()
         with self._lock:
             is_first, self._scene = self._scene is None, scene
@@ -101,7 +101,7 @@ class Display:
                 self._print_tables()
 
     def close_screen(self) -> None:
-        """Go back to lines, at the latest at the end; does nothing where there is no screen."""
+        """Return to lines, at the end at the latest; does nothing without a screen."""
         with self._lock:
             screen, self._screen = self._screen, None
             if screen is not None:
@@ -111,7 +111,7 @@ class Display:
                 )
 
     def conclude(self, scene: Scene, sentence: str) -> None:
-        """Print the last look at the tables, events that no lines have told, and what comes of it."""
+        """Print the last scene, events not printed yet, and the conclusion."""
         self.check()
         with self._lock:
             self._scene, self._begun = scene, []
@@ -123,7 +123,7 @@ class Display:
             self._say(sentence)
 
     def check(self) -> None:
-        """Raise what kept the thread from writing, if anything did."""
+        """Raise the error of the thread, if any."""
         if self._failure is not None:
             raise self._failure
 
@@ -149,7 +149,7 @@ class Display:
             screen.draw(live_screen(self._scene, self._commands, size, now_ms()), size)
 
     def _steps(self) -> list[Step]:
-        """Return the steps up to the present one; each ended when the next one began."""
+        """Return the steps up to the current one; each ended when the next one began."""
         ends = [*(began for _, began in self._begun[1:]), time.monotonic()]
         return [
             Step(sentence, end - began, is_over=number < len(ends))

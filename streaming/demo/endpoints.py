@@ -1,5 +1,4 @@
-"""The listeners of the demo: `offsetlake serve` over its tables, a process of its own, and what to try
-there."""
+"""The listeners of the demo: `offsetlake serve` over its tables as a process, and commands to try them."""
 
 import os
 import shlex
@@ -16,7 +15,7 @@ from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
 from streaming.model.errors import OffsetlakeError
 
-KAFKA_PORT: Final = 9192  # as in the documentation; another one where it is taken
+KAFKA_PORT: Final = 9192  # as in the documentation; another one if it is taken
 HTTP_PORT: Final = 8720
 
 _TOOL: Final = "kafka-consumer-groups.sh"
@@ -24,13 +23,13 @@ _TOOL_CLASS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand
 
 
 class EndpointsError(OffsetlakeError):
-    """The process that answers for the demo has ended."""
+    """The process with the demo's listeners has ended."""
 
 
 class Endpoints:
-    """Answers Kafka's clients and Prometheus from the tables while it is entered, on this machine only.
+    """Serves the tables to Kafka clients and Prometheus while entered, on this machine only.
 
-    Kafka's own command is written into `directory`, to be tried: it runs from the cached jars.
+    Writes Kafka's own command, which runs from the cached jars, into `directory`.
     """
 
     def __init__(self, table_root: str, directory: Path) -> None:
@@ -44,13 +43,13 @@ class Endpoints:
 
     @property
     def commands(self) -> list[list[str]]:
-        """Return what can be asked at the listeners, as words of a shell: one command for each listener."""
-        # By its shell: a temporary directory may forbid to run what is in it.
+        """Commands to try the listeners, as words of a shell: one for each listener."""
+        # through sh: a temporary directory may be mounted noexec
         tool = ["sh", str(self._tool), "--bootstrap-server", self.kafka]
         return [[*tool, "--describe", "--all-groups"], ["curl", "-s", f"http://{self.http}/metrics"]]
 
     def check(self) -> None:
-        """Raise `EndpointsError` if the process has ended, with what it said: the file will be gone."""
+        """Raise `EndpointsError` with the log if the process has ended: the file will be deleted."""
         if self._child is not None and not self._child.is_running:
             said = self._log.read_text(encoding="utf-8", errors="replace").strip()
             where = f"Kafka's clients on {self.kafka} and HTTP on {self.http}"
@@ -70,14 +69,14 @@ class Endpoints:
 
 
 def tool_script(jars: Sequence[Path]) -> str:
-    """Return a script that is Kafka's own command, from directories of jars."""
+    """Return a shell script for Kafka's own command, from directories of jars."""
     path = ":".join(f"{directory}{os.sep}*" for directory in jars)
     words = [str(find_java()), "-XX:TieredStopAtLevel=1", "-cp", path, _TOOL_CLASS]
     return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
 
 
 def this_program() -> list[str]:
-    """Return the words that run `offsetlake` in whatever folder, as it was started."""
+    """Return the command words that run `offsetlake` in any folder, as this process was started."""
     program = Path(sys.argv[0])
     is_command = program.name == "offsetlake" and program.is_file()
     return [str(program.absolute())] if is_command else [sys.executable, "-P", "-m", "streaming.cli"]

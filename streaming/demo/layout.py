@@ -1,6 +1,6 @@
-"""Lays out what the demo shows, as lines of text: all of it, or as much as a screen holds (pure).
+"""Formats the demo's display as lines of text: all of it, or as much as fits on a screen (pure).
 
-Lines are cut at the width of the screen, except the commands to paste: the terminal itself folds them, and
+Lines are cut at the width of the screen, except commands to paste: the terminal itself wraps these, and
 copies each in one piece.
 """
 
@@ -28,14 +28,14 @@ EVENTS_HEAD: Final = "EVENTS (UTC)"
 
 _HEAD: Final = "bold"
 _LEAST_EVENTS: Final = 3
-_LEAST_ROWS: Final = 3  # of the offsets, beside the table of groups; with less room that one is left out
-_LOW: Final = 20  # lines below which there is one command to paste
-_ROOMY: Final = 32  # lines from which on there are empty ones between the parts
-_WIDEST_NAME: Final = 40  # a longer one moves the rest of its own row only
+_LEAST_ROWS: Final = 3  # of offsets, beside the table of groups, which is left out if there is less room
+_LOW: Final = 20  # lines below which only one command is shown
+_ROOMY: Final = 32  # lines from which on blank lines separate the parts
+_WIDEST_NAME: Final = 40  # longer names only shift their own row
 
 
 class Step(NamedTuple):
-    """Something that takes time: what is being done, and for how long (s) up to now or to its end."""
+    """A step that takes time, with its duration (s) until now or its end."""
 
     sentence: str
     seconds: float
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 def waiting_screen(steps: Iterable[Step], size: os.terminal_size) -> list[Text]:
-    """Lay out what is being done until there is something to show, and what will be shown then."""
+    """Format the current steps, and the groups that will be shown."""
     purposes = _aligned(("GROUP", "WHAT IT DOES"), sorted(PURPOSES.items()))
     texts = [*INTRODUCTION, "", *map(str, steps), "", ENDING, ""]
     return _cut([*map(Text, texts), *_headed(purposes)], size)
@@ -58,10 +58,10 @@ def waiting_screen(steps: Iterable[Step], size: os.terminal_size) -> list[Text]:
 def live_screen(
     scene: Scene, commands: Sequence[Sequence[str]], size: os.terminal_size, now: int
 ) -> list[Text]:
-    """Lay out the tables, what happened last, and how to go on, for a screen of this size at `now` (ms).
+    """Format the tables, recent events, and commands, for a screen of this size at `now` (ms).
 
-    The rows of offsets that fit are those of all groups in turn; where there is room for more, more events
-    are shown. A low screen has the first command alone.
+    The rows of offsets that fit are taken from all groups in turn; remaining room shows more events. A low
+    screen has only the first command.
     """
     age = f"As of {max(0, now - scene.as_of) / 1_000:.0f} s ago. {ENDING} In another terminal:"
     tried = commands if size.lines >= _LOW else commands[:1]
@@ -81,11 +81,11 @@ def live_screen(
     return [*_cut([*body, Text(age)], size), *pasted]
 
 
-# --- their parts -----------------------------------------------------------------------------------------
+# --- parts of screens ------------------------------------------------------------------------------------
 
 
 def group_lines(scene: Scene) -> list[Text]:
-    """Lay out the groups, those of the cast also while they are not there."""
+    """Format the groups; those of the demo also while they do not exist."""
     nobody = LiveGroup("-", "-")
     names = sorted({*PURPOSES, *scene.groups})
     cells = [(printable(name), *scene.groups.get(name, nobody), PURPOSES.get(name, "")) for name in names]
@@ -93,7 +93,7 @@ def group_lines(scene: Scene) -> list[Text]:
 
 
 def offset_lines(scene: Scene, most: int | None = None) -> list[Text]:
-    """Lay out the offsets, in at most so many lines below their head; the last one counts those left out."""
+    """Format the offsets in at most `most` lines below the head; the last line counts those left out."""
     keys = sorted(scene.offsets)
     if most is not None and len(keys) > most:
         keys = fairly_chosen(keys, most - 1)
@@ -109,12 +109,12 @@ def offset_lines(scene: Scene, most: int | None = None) -> list[Text]:
 
 
 def event_text(event: Event) -> str:
-    """Write an event in a line, after the time (UTC) at which it was seen."""
+    """Format an event with the time (UTC) at which it was seen."""
     return f"{clock(event.seen_at)}  {event.sentence}"
 
 
 def fairly_chosen(keys: Collection[OffsetKey], count: int) -> list[OffsetKey]:
-    """Choose so many keys, one of every group before a second one of any; in order."""
+    """Choose `count` keys, in order: one of every group before a second one of any."""
     turns = [
         (turn, key)
         for _, of_group in groupby(sorted(keys), key=lambda key: key.group)
@@ -146,7 +146,7 @@ def _headed(lines: Sequence[str]) -> list[Text]:
 def _aligned(
     heads: Sequence[str], rows: Iterable[Sequence[str]], to_the_right: Collection[int] = ()
 ) -> list[str]:
-    """Lay rows out in columns as wide as their widest cell, the heads first."""
+    """Format heads and rows in columns as wide as their widest cell."""
     table = [heads, *rows]
     widths = [
         max(width for width in map(cell_len, column) if width <= _WIDEST_NAME)
@@ -163,12 +163,12 @@ def _padded(row: Sequence[str], widths: Sequence[int], to_the_right: Collection[
     ]
 
 
-# --- what fits -------------------------------------------------------------------------------------------
+# --- fitting ---------------------------------------------------------------------------------------------
 
 
 def folded(command: Sequence[str], width: int | None = None) -> list[str]:
-    """Write a command to paste into a shell: in one line, or with lines that begin with options where it is
-    wider than the screen."""
+    """Format a command to paste into a shell: on one line, or if that exceeds the width, on lines that begin
+    with options."""
     whole = shlex.join(command)
     if width is None or cell_len(whole) <= width:
         return [whole]

@@ -24,32 +24,33 @@ from streaming.jvm.java import find_java
 from streaming.model.errors import OffsetlakeError
 
 _READY: Final = "Kafka Server started"
-_START_LIMIT: Final = 60.0  # seconds; 2 s are usual
-_SHOWN_LINES: Final = 25  # of the log, when the broker fails
+_START_LIMIT: Final = 60.0  # seconds; usually 2
+_SHOWN_LINES: Final = 25  # of the log, after a failure
 _CLUSTER_ID: Final = "b2Zmc2V0bGFrZS1sb2NhbA"  # any 16 bytes in base64url: this says "offsetlake-local"
 
-# Below the ephemeral ports: a client that retries a stopped broker there would in time connect to itself.
+# Below the ephemeral ports: there, a client that reconnects to a stopped broker would sometime connect to
+# itself.
 _PORTS: Final = range(20_000, 32_000)
 
 
 class LocalBrokerError(OffsetlakeError):
-    """The local broker did not do what was asked of it."""
+    """An operation of the local broker failed."""
 
     @classmethod
     def failed(
         cls, doing: str, *, expected: str, found: str, log: Path, said_before: int
     ) -> "LocalBrokerError":
-        """Say what was expected and found, and show what the broker said about it."""
+        """Include the broker's log since the operation began."""
         said = _telling_lines(_read_text(log)[said_before:])
         return cls(f"{doing}: expected {expected}, found {found}. From {log}:\n{said}")
 
 
 class LocalBroker:
-    """A single-node KRaft broker in a directory of its own; data and ports stay over stop and start.
+    """A single-node KRaft broker in a directory of its own; data and ports survive restarts.
 
-    `overrides` are lines of server.properties that win over the defaults of `server_properties`; what
-    `listeners` names are security protocols (such as SASL_SSL) served beside PLAINTEXT, each on a port of
-    its own. `advertised` has, by protocol, ports that clients are sent to instead: those of a proxy.
+    `overrides` replace settings of `server_properties`; `listeners` are security protocols (such as SASL_SSL)
+    served besides PLAINTEXT, each on a port of its own. `advertised` maps protocols to ports that are
+    advertised instead, such as those of a proxy.
     """
 
     def __init__(
@@ -76,27 +77,25 @@ class LocalBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return what clients connect to; the same over restarts."""
+        """The address for clients; the same after restarts."""
         return self.bootstrap_servers_of("PLAINTEXT")
 
     def bootstrap_servers_of(self, protocol: str) -> str:
-        """Return what clients connect to that speak a security protocol."""
+        """Return the address for clients of a security protocol."""
         return f"127.0.0.1:{self._ports[protocol]}"
 
     @property
     def pid(self) -> int:
-        """Return the broker's process id."""
         if self._child is None:
             raise LocalBrokerError(f"asking for the pid of the broker in {self.directory}: it is not running")
         return self._child.pid
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the broker's process exists."""
         return self._child is not None and self._child.is_running
 
     def start(self) -> None:
-        """Start the broker and return when it serves clients; format its directory the first time."""
+        """Start the broker and wait until it serves clients; format its directory the first time."""
         if self.is_running:
             return
         jars = self._jars or ensure_jars("broker")
@@ -112,15 +111,15 @@ class LocalBroker:
             raise
 
     def stop(self) -> None:
-        """Stop the broker in good order; kill it if it does not obey in time."""
+        """Shut the broker down; kill it if that takes too long."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the broker as a crash would (SIGKILL)."""
+        """Kill the broker with SIGKILL, as in a crash."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Stop the broker in good order and start it again on the same data and ports."""
+        """Shut the broker down and start it again with the same data and ports."""
         self.stop()
         self.start()
 
@@ -201,8 +200,8 @@ def server_properties(
 ) -> dict[str, str | int]:
     """Return the settings of a broker and controller in one process, with every replication factor 1.
 
-    `ports` are those of each security protocol, and of the listener CONTROLLER; clients are sent to the
-    `advertised` ones instead, where there are any.
+    `ports` are by security protocol, and of the listener CONTROLLER; `advertised` ports replace them for
+    clients.
     """
     listeners = _addresses(ports)
     told = _addresses({**ports, **(advertised or {})})
@@ -229,7 +228,7 @@ def server_properties(
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "broker.heartbeat.interval.ms": 500,
-        "broker.session.timeout.ms": 3000,  # a start after a crash waits for the old session to end
+        "broker.session.timeout.ms": 3000,  # a start after a crash waits for the old session to expire
         "group.initial.rebalance.delay.ms": 0,  # no wait for further members of a new group
         "log.cleaner.dedupe.buffer.size": 2 * 1024 * 1024,  # the default of 128 MiB does not fit a small heap
     }
@@ -240,13 +239,13 @@ def _addresses(ports: Mapping[str, int]) -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 on which nothing listens at this moment."""
+    """Return ports of 127.0.0.1 on which no process listens now."""
     candidates = random.sample(_PORTS, k=len(_PORTS))
     return [port for port, _ in zip(_free(candidates), range(count), strict=False)]
 
 
 def free_port(preferred: int) -> int:
-    """Return this port of 127.0.0.1 if nothing listens there, else another one."""
+    """Return this port of 127.0.0.1 if no process listens on it, else another one."""
     return next(_free([preferred]), None) or free_ports(1)[0]
 
 
@@ -265,7 +264,7 @@ def _java(jars: Path, *options: str) -> list[str]:
 
 
 def _telling_lines(log: str) -> str:
-    """Return the log from its first error on, else its end: a long shutdown may follow an error."""
+    """Return the log from its first error, else its end: a long shutdown may follow an error."""
     lines = log.splitlines()
     errors = (number for number, line in enumerate(lines) if " ERROR " in line or " FATAL " in line)
     first = next(errors, len(lines) - _SHOWN_LINES)

@@ -1,4 +1,4 @@
-"""What is known of the tables, and what happened to groups and offsets while they were watched (pure)."""
+"""The content of the tables, and the changes of groups and offsets while the demo runs (pure)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,15 +16,13 @@ _OFFSET_COLUMNS: Final = ("group", "topic", "partition", "committed_offset", "le
 
 
 class LiveGroup(NamedTuple):
-    """A group as the tables have it."""
-
     type: str
     state: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What happened, in words, and when it was seen (ms)."""
+    """A change, in words, and when it was seen (ms)."""
 
     seen_at: int
     sentence: str
@@ -32,11 +30,11 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """The live groups and offsets as of the last heartbeat (ms), and what happened up to then.
+    """The live groups and offsets as of the last heartbeat (ms), and the events until then.
 
-    `changes` says by how much each offset differs from the look before; None: it was not there. `lags` has
-    those that are known, as of the last sample of log ends. `unanswered_since` (ms): the broker has not
-    answered the job since then; None: it answers.
+    `changes` has the difference of each offset from the previous scene; None: it is new. `lags` has the known
+    lags, as of the last sample of log ends. `unanswered_since` (ms): since when the broker has not answered
+    the job; None: it answers.
     """
 
     as_of: int = 0
@@ -48,7 +46,7 @@ class Scene:
     events: tuple[Event, ...] = ()
 
     def after(self, rows: LiveRows, now: int, lags: Mapping[OffsetKey, int] | None = None) -> "Scene":
-        """Return the scene after another look at the tables, at `now` (ms)."""
+        """Return the scene after another read of the tables, at `now` (ms)."""
         groups = {
             row["group"]: LiveGroup(row["type"], row["state"])
             for row in rows.groups.select(["group", "type", "state"]).to_pylist()
@@ -73,7 +71,7 @@ class Scene:
 
 
 def table_offsets(rows: LiveRows) -> dict[OffsetKey, CommittedOffset]:
-    """Return the tables' offsets as a client sees a broker's."""
+    """Return the offsets of the tables as a client gets them from a broker."""
     return {
         OffsetKey(row["group"], row["topic"], row["partition"]): CommittedOffset(
             row["committed_offset"], row["leader_epoch"], shown_metadata(row["metadata"])
@@ -101,7 +99,7 @@ def _of_groups(before: Mapping[str, LiveGroup], after: Mapping[str, LiveGroup]) 
 
 
 def _of_offsets(before: Offsets, after: Offsets) -> Iterator[str]:
-    """Tell of removed offsets and of rewinds, one sentence for each group and topic."""
+    """Yield removed offsets and rewinds, one sentence for each group and topic."""
     for group, topic, keys in _by_topic(before.keys() - after.keys()):
         partitions = ", ".join(str(key.partition) for key in keys)
         yield f"offsets of {printable(group)} removed: {printable(topic)}:{partitions}"

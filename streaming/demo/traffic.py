@@ -1,6 +1,6 @@
 """Real producers and consumer groups, each with its own way to commit, for the demo and the tests.
 
-Every group below is one function that runs until it is told to stop; `ACTORS` is the cast.
+Each is one function that runs until stopped; `ACTORS` lists them.
 """
 
 import itertools
@@ -35,33 +35,32 @@ PURPOSES: Final[Mapping[str, str]] = {
     "settlement": "transactions; every second one is aborted",
     "short-lived": "is deleted after a while, and comes back",
 }
-"""What each group of the cast shows, in a few words; how it does so is said with its actor."""
+"""What each group demonstrates, in a few words; its function has the details."""
 
-_POLL_S: Final = 0.2  # the longest that an actor does not look at the stop signal
+_POLL_S: Final = 0.2  # the longest time between checks of the stop signal
 _REQUEST_S: Final = 10.0
 _SHUTDOWN_S: Final = 15.0
 
 
 class TrafficError(OffsetlakeError):
-    """A client of the demo traffic failed for good."""
+    """A client of the demo failed permanently."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What every actor needs: the broker, the signal to stop, and the pace of the play in seconds."""
+    """The environment of every actor: the broker, the stop signal, and the intervals in seconds."""
 
     bootstrap_servers: str
     stop: threading.Event = field(default_factory=threading.Event)
-    life_s: float = 20.0  # of the group that is deleted and comes back
+    life_s: float = 20.0  # until the short-lived group is deleted
     rewind_s: float = 10.0  # between two rewinds
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the play goes on."""
         return not self.stop.is_set()
 
     def rest(self, seconds: float) -> None:
-        """Wait this long, or until the end of the play."""
+        """Wait this long, or until stopped."""
         self.stop.wait(seconds)
 
 
@@ -80,13 +79,13 @@ class DemoTraffic:
         ]
 
     def start(self) -> None:
-        """Create the topics and let every actor begin."""
+        """Create the topics and start all actors."""
         create_demo_topics(self._stage.bootstrap_servers)
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Let every actor leave, and wait for them: at most 15 s in all."""
+        """Stop all actors and wait for them: at most 15 s in all."""
         self._stage.stop.set()
         deadline = time.monotonic() + _SHUTDOWN_S
         for thread in self._threads:
@@ -94,7 +93,7 @@ class DemoTraffic:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def check(self) -> None:
-        """Raise `TrafficError` if a client failed since the start."""
+        """Raise `TrafficError` if a client has failed."""
         if self._failures:
             raise TrafficError(f"running the demo's clients: {'; '.join(self._failures)}")
 
@@ -114,7 +113,7 @@ class DemoTraffic:
             self._failures.append(f"{actor.__name__}: {kafka_error(error).str()}")
 
 
-# --- the cast ---
+# --- actors ---
 
 
 def produce_events(stage: Stage) -> None:
@@ -131,7 +130,7 @@ def produce_events(stage: Stage) -> None:
 
 
 def commit_automatically(stage: Stage) -> None:
-    """Group `billing`: a member of a classic group that leaves committing to its client; two of them run."""
+    """Group `billing`: a classic group whose clients commit automatically; two members run."""
     settings = {"group.id": "billing", "enable.auto.commit": True, "auto.commit.interval.ms": 1000}
     with _consumer(stage, settings) as consumer:
         consumer.subscribe(["orders"])
@@ -140,7 +139,7 @@ def commit_automatically(stage: Stage) -> None:
 
 
 def commit_in_transactions(stage: Stage) -> None:
-    """Group `settlement`: offsets in transactions, every second one aborted and then sent again."""
+    """Group `settlement`: offsets in transactions; every second one is aborted and sent again."""
     with _consumer(stage, {"group.id": "settlement"}) as consumer:
         consumer.subscribe(["payments"])
         producer = _transactional_producer(stage)
@@ -153,7 +152,7 @@ def commit_in_transactions(stage: Stage) -> None:
 
 
 def commit_what_was_assigned(stage: Stage) -> None:
-    """Group `audit`: takes its partitions by `assign`, and writes a note into the commit's metadata."""
+    """Group `audit`: assigns partitions itself, and writes a note into the commit's metadata."""
     with _consumer(stage, {"group.id": "audit"}) as consumer:
         consumer.assign(_partitions_of("orders"))
         for round_number in itertools.count(1):
@@ -165,7 +164,7 @@ def commit_what_was_assigned(stage: Stage) -> None:
 
 
 def commit_with_the_consumer_protocol(stage: Stage) -> None:
-    """Group `recommendations`: a member of a group of the new protocol (KIP-848)."""
+    """Group `recommendations`: a member of the consumer protocol (KIP-848)."""
     settings = {"group.id": "recommendations", "group.protocol": "consumer", "enable.auto.commit": True}
     with _consumer(stage, settings | {"auto.commit.interval.ms": 1000}) as consumer:
         consumer.subscribe(["clicks"])
@@ -189,7 +188,7 @@ def be_deleted_and_come_back(stage: Stage) -> None:
 
 
 def rewind_now_and_then(stage: Stage) -> None:
-    """Group `replay`: reads ahead, and now and then commits the beginning again."""
+    """Group `replay`: reads ahead, and sometimes commits the beginning again."""
     with _consumer(stage, {"group.id": "replay"}) as consumer:
         while stage.is_open:
             consumer.assign([TopicPartition(p.topic, p.partition, 0) for p in _partitions_of("clicks")])
@@ -217,9 +216,10 @@ ACTORS: Final[tuple[Actor, ...]] = (
 
 
 def create_demo_topics(bootstrap_servers: str) -> None:
-    """Create the topics of the demo; those that exist stay as they are."""
+    """Create the topics of the demo; existing ones stay unchanged."""
     topics = [NewTopic(name, partitions, 1) for name, partitions in TOPICS.items()]
-    admin = AdminClient(client_settings(bootstrap_servers))  # named: its requests end with its last reference
+    # kept in a variable: its requests end with its last reference
+    admin = AdminClient(client_settings(bootstrap_servers))
     for future in admin.create_topics(topics).values():
         try:
             future.result(_REQUEST_S)
@@ -229,7 +229,7 @@ def create_demo_topics(bootstrap_servers: str) -> None:
 
 
 def delete_group(bootstrap_servers: str, group: str) -> None:
-    """Delete a group that has no members, with all its committed offsets."""
+    """Delete a group without members, and its committed offsets."""
     admin = AdminClient(client_settings(bootstrap_servers))
     admin.delete_consumer_groups([group])[group].result(_REQUEST_S)
 
@@ -242,8 +242,8 @@ def _consumer(stage: Stage, settings: Mapping[str, Any]) -> Iterator[Consumer]:
     defaults = {
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        # On a broker this young a topic or coordinator may not be there at the first question; a consumer
-        # that only assigns and commits would otherwise ask again after 5 and 10 minutes.
+        # On a new broker a topic or coordinator may not exist at the first request; a consumer that only
+        # assigns and commits would retry after 5 and 10 minutes.
         "topic.metadata.refresh.interval.ms": 1_000,
         "coordinator.query.interval.ms": 1_000,
     }
@@ -253,7 +253,7 @@ def _consumer(stage: Stage, settings: Mapping[str, Any]) -> Iterator[Consumer]:
 
 
 def _transactional_producer(stage: Stage) -> Producer:
-    own_id = f"settlement-{uuid.uuid4()}"  # two producers of one id would fence each other
+    own_id = f"settlement-{uuid.uuid4()}"  # two producers with the same id would fence each other
     producer = Producer({**client_settings(stage.bootstrap_servers), "transactional.id": own_id})
     producer.init_transactions(_REQUEST_S)
     return producer
@@ -282,7 +282,7 @@ def _commit(consumer: Consumer, positions: list[TopicPartition]) -> None:
 
 
 def _positions(consumer: Consumer) -> list[TopicPartition]:
-    """Return where the consumer stands, in those of its partitions that it has read."""
+    """Return the positions of the consumer in partitions that it has read."""
     return [position for position in consumer.position(consumer.assignment()) if position.offset >= 0]
 
 
@@ -296,7 +296,7 @@ def _with_metadata(position: TopicPartition, metadata: str) -> TopicPartition:
 
 @contextmanager
 def _passing_over_transient_errors() -> Iterator[None]:
-    """Let the next round do what failed now for a passing reason."""
+    """Ignore transient errors: the next round retries."""
     try:
         yield
     except KafkaException as error:

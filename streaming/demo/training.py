@@ -1,9 +1,9 @@
-"""Makes the archive of the classes that the job's JVM loads: has the job follow a broker on this machine.
+"""Creates the archive of classes for the job's JVM by running the job on a local broker.
 
     python -m streaming.demo.training
 
-Without such an archive the job works as well, and starts five seconds later: what goes wrong here is said in
-one line, and is no failure. It takes some 40 seconds and 180 MB; an archive that is already there, none.
+Without such an archive the job works as well, but starts five seconds later: a failure here is one line of
+output, with exit code 0. It takes about 40 seconds and 180 MB; nothing if the archive exists.
 """
 
 import sys
@@ -17,7 +17,7 @@ from streaming.model.errors import OffsetlakeError
 
 
 def main() -> int:
-    """Make the archive unless it is there, and print what was done; return the exit code, which is 0."""
+    """Create the archive unless it exists, and print the result; return the exit code, which is 0."""
     started = time.monotonic()
     try:
         jars = ensure_jars("connector")
@@ -36,14 +36,14 @@ def main() -> int:
 
 
 def make_archive(cache: Path, name: str) -> Path:
-    """Have the job read what real consumer groups commit, and its JVM write the classes that it has loaded.
+    """Run the job with real consumer groups, and let its JVM write the loaded classes.
 
     Raises `OffsetlakeError` and `OSError`.
     """
     from streaming.demo.demo import (
         demo_settings,
         log_of_spark,
-    )  # not before: these load Spark and a Kafka client
+    )  # late: these load Spark and a Kafka client
     from streaming.demo.local_broker import LocalBroker
     from streaming.demo.traffic import DemoTraffic
     from streaming.job.run import archive_classes

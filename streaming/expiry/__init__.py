@@ -1,4 +1,5 @@
-"""When the broker will drop an offset (`rules`), and why one that is gone went (`causes`).
+"""Expiry of committed offsets: when the broker will drop them (`rules`), and why removed ones were removed
+(`causes`).
 
-Pure functions of rows; what Kafka does stands in `rules`, with its sources.
+Pure functions of Arrow tables. `rules` describes Kafka's behaviour, with sources.
 """

@@ -1,4 +1,4 @@
-"""Why an offset was removed, by the names that tables and answers give it."""
+"""The causes of removed offsets, as in the column `cause`."""
 
 from typing import Final
 
@@ -9,5 +9,5 @@ GONE_WHILE_AWAY: Final = "gone while away"
 UNKNOWN: Final = "unknown"
 
 CAUSES: Final = (EXPIRED, DELETED, TOPIC_DELETED, GONE_WHILE_AWAY, UNKNOWN)
-"""All that `cause` can be. `gone while away` is said by a rebuild, which compares and sees no tombstone, of
-what was not due."""
+"""All values of `cause`. Only a rebuild, which compares offsets and sees no tombstones, writes `gone while
+away`: for offsets that were not known to be due."""

@@ -1,13 +1,13 @@
-"""Tells why offsets were removed, as far as the evidence goes: the broker writes the same tombstone whatever
-the reason.
+"""Why offsets were removed, as far as the evidence shows: the broker writes the same tombstone for every
+reason.
 
-Pure functions on rows of one batch (schema `CHANGES`). `undecided` says which removals are worth looking
-into, `with_causes` decides them from what the driver has found out about these. Everything else is `unknown`.
-The verdicts rest on three facts about Kafka (4.3: `OffsetMetadataManager`, `GroupCoordinatorShard`):
+Pure functions of the rows of one batch (schema `CHANGES`). `undecided` selects the removals whose cause can
+be found. The driver collects `Evidence` for them, and `with_causes` decides. All others are `unknown`. The
+decisions rest on three facts about Kafka (4.3: `OffsetMetadataManager`, `GroupCoordinatorShard`):
 
-- an expiry check drops everything of a group that is due, and nothing that is not;
-- the tombstones of one request, or of one check, carry the same record timestamp;
-- the deletion of a topic touches the offsets of that topic alone, at once and in every group.
+- an expiry check removes all due offsets of a group, and no others;
+- the tombstones of one request, or of one check, have the same record timestamp;
+- the deletion of a topic removes only the offsets of that topic, in all groups at the same time.
 """
 
 from collections.abc import Mapping
@@ -37,26 +37,28 @@ from streaming.model.schemas import KEY, OFFSETS
 from streaming.state.changes import HIDDEN, TOMBSTONED
 
 CLOCK_TOLERANCE_MS: Final = 10_000
-"""How far the clocks of two brokers may be apart: one wrote what the clock starts from, another expires."""
+"""Tolerated difference between the clocks of two brokers: one wrote the time from which the retention
+counts, another expires the offset."""
 
 RECENT_MS: Final = MINUTE_MS
-"""For how long after a tombstone the brokers' current metadata says what it was about."""
+"""How long after a tombstone the current metadata of the brokers still describes the topic it was about."""
 
 LARGE_CHECK: Final = 1_000
-"""From this many tombstones on, brokers may write one check in several appends, which batches may split."""
+"""Brokers may write a check with at least this many tombstones in several appends, which batches may
+split."""
 
 
 _KEY: Final = [field.name for field in KEY]
-_NEVER: Final = np.iinfo(np.int64).max  # stands for null among milliseconds
-_FAR: Final = 2**62  # later than any time
+_NEVER: Final = np.iinfo(np.int64).max  # in place of null
+_FAR: Final = 2**62  # ms; later than all times
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known when a batch is written.
+    """The facts known when a batch is written.
 
-    `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows before
-    the batch. `topic_ids` are the brokers' current topics, as `Broker.topic_ids` gives them. `held_back` are
+    `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows, as of
+    before the batch. `topic_ids` are the current topics, as `Broker.topic_ids` returns them. `held_back` are
     the offsets partitions with an open transaction. `now` is in milliseconds.
     """
 
@@ -69,15 +71,15 @@ class Evidence:
 
 
 def watched_since(retention: Retention | None, now: int) -> int:
-    """Return from when on (ms) removals have causes that the evidence may show."""
+    """Return the moment (ms) since which evidence can show the causes of removals."""
     return retention.known_since if retention else now - RECENT_MS
 
 
 def undecided(changes: pa.Table, retention: Retention | None, now: int) -> Mask:
-    """Tell which of the n rows are removals whose cause the evidence may show.
+    """Return for n rows whether they are removals whose cause the evidence can show.
 
-    Not those of offsets that were not held, or that have no tombstone of their own; nor those from before
-    the retention was known.
+    Excluded are offsets that were not in the tables or have no tombstone of their own, and removals from
+    before the retention was known.
     """
     removed_at = _milliseconds(changes["source_timestamp"])
     is_removed_offset = pc.and_(pc.equal(changes["kind"], "offset"), pc.equal(changes["op"], "remove"))
@@ -92,7 +94,7 @@ def undecided(changes: pa.Table, retention: Retention | None, now: int) -> Mask:
 
 
 def without_evidence(changes: pa.Table) -> pa.Table:
-    """Return the rows with `unknown` as the cause of every removed offset."""
+    """Return the rows with the cause `unknown` for every removed offset."""
     return _with_cause(changes, pc.if_else(pc.is_valid(changes["cause"]), UNKNOWN, None))
 
 
@@ -108,11 +110,13 @@ def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
 def with_causes_of_absence(
     changes: pa.Table, evidence: Evidence, seen_at: Mapping[int, int | None]
 ) -> pa.Table:
-    """Return what a rebuild changes, with `expired (probable)` for offsets that were due meanwhile.
+    """Return the changes of a rebuild, with the cause `expired (probable)` for offsets that became due
+    meanwhile.
 
-    `seen_at` says up to when each offsets partition had been read (ms; None: not known). What is gone was
-    due since then, or at most two checks before; its topic is the same, and the retention has been as long
-    all the time. Everything else stays `gone while away`. `evidence` speaks of the groups of what is gone.
+    `seen_at` is the moment (ms; None: not known) up to which each offsets partition had been read before. An
+    absent offset counts as expired if it became due since then, or up to two checks before, its topic is the
+    same, and the retention is known for that whole time. The others keep `gone while away`. `evidence` is
+    about the groups of the absent offsets.
     """
     is_gone = _mask(pc.equal(changes["cause"], GONE_WHILE_AWAY))
     rows = np.flatnonzero(is_gone)
@@ -126,7 +130,7 @@ def with_causes_of_absence(
 def _is_expired_meanwhile(
     changes: pa.Table, gone: pa.Table, evidence: Evidence, seen_at: Mapping[int, int | None]
 ) -> Mask:
-    """Tell of each of the m offsets that a rebuild did not find any more whether it has expired."""
+    """Return for each of m offsets that a rebuild no longer found whether it has expired."""
     seen = np.array([seen_at.get(number) or _NEVER for number in gone["source_partition"].to_pylist()])
     as_removed = _with_cause(gone, pa.repeat(pa.scalar(TOMBSTONED), len(gone)))
     due = _DueTimes.of(as_removed, evidence.groups, evidence.retention)
@@ -141,7 +145,6 @@ def _is_expired_meanwhile(
 
 
 def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDArray[np.object_]:
-    """Decide the cause of each of the m undecided rows of a batch."""
     removed_at = _milliseconds(removed["source_timestamp"])
     operations = _operations(removed)
     due = _DueTimes.of(removed, evidence.groups, evidence.retention)
@@ -166,10 +169,11 @@ def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDA
 
 @dataclass(frozen=True)
 class _DueTimes:
-    """When each of m removed offsets was due (ms), by what stood there before the batch.
+    """When each of m removed offsets was due (ms), from its values before the batch.
 
-    `at` is `_NEVER` where it was not, `not_before` the earliest it can have been due if the offset or its
-    group changed within the batch. Neither counts unless `is_known`. `is_exact`: nothing changed.
+    `at` is `_NEVER` for those never due. `not_before` is the earliest moment at which it can have been due if
+    the offset or its group changed within the batch. Both count only where `is_known`. `is_exact`: neither
+    changed.
     """
 
     at: Index
@@ -179,7 +183,6 @@ class _DueTimes:
 
     @classmethod
     def of(cls, removed: pa.Table, groups: pa.Table, retention: Retention | None) -> "_DueTimes":
-        """Apply the rule of expiry to the values before the batch."""
         retention_ms = retention.retention_ms if retention else 0
         judged = expiry(_offsets_before(removed), groups, retention_ms)
         at, committed = _milliseconds(judged["expires_at"]), _milliseconds(judged["commit_timestamp"])
@@ -195,16 +198,14 @@ class _DueTimes:
         )
 
     def is_before(self, removed_at: Index) -> Mask:
-        """Tell which offsets went before they can have been due."""
+        """Return which offsets were removed before they can have been due."""
         due = np.where(self.is_exact, self.at, self.not_before)
         early: Mask = self.is_known & (removed_at < due - CLOCK_TOLERANCE_MS)
         return early
 
     def is_in_time(self, removed_at: Index, retention: Retention | None) -> Mask:
-        """Tell which offsets went when an expiry check would have dropped them.
-
-        That is within one interval, or two if the partition got another coordinator meanwhile.
-        """
+        """Return which offsets were removed when an expiry check would have removed them: within one check
+        interval after they were due, or two if the partition moved to another coordinator meanwhile."""
         interval = retention.check_interval_ms if retention else 0
         late = removed_at - np.where(self.at == _NEVER, _FAR, self.at)
         is_in_window = (late >= -CLOCK_TOLERANCE_MS) & (late <= 2 * interval + CLOCK_TOLERANCE_MS)
@@ -213,9 +214,9 @@ class _DueTimes:
 
 
 def _is_outlived(changes: pa.Table, removed: pa.Table, due: Index, evidence: Evidence) -> Mask:
-    """Tell which removed offsets are outlived by another of their group that was due no later.
+    """Return which removed offsets left behind another offset of their group that was due no later.
 
-    An expiry check would have dropped that one too, unless an open transaction holds it.
+    An expiry check would have removed that one too, unless an open transaction protected it.
     """
     if evidence.retention is None:
         return np.zeros(len(removed), dtype=bool)
@@ -235,7 +236,7 @@ def _is_outlived(changes: pa.Table, removed: pa.Table, due: Index, evidence: Evi
 
 
 def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index) -> Mask:
-    """Tell which rows belong to a check that may be written further than this batch reaches."""
+    """Return which rows may belong to a check whose tombstones continue after this batch."""
     partitions = removed["source_partition"].to_numpy()
     ends = (
         pd.Series(changes["source_offset"].to_numpy()).groupby(changes["source_partition"].to_numpy()).max()
@@ -248,10 +249,10 @@ def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index) -> Mask:
 
 
 def _topics(removed: pa.Table, removed_at: Index, evidence: Evidence) -> tuple[Mask, Mask]:
-    """Tell whose topic is still the same, and whose topic is gone or was created again; neither: not known.
+    """Return whose topic is still the same, and whose topic was deleted or recreated; neither: not known.
 
-    Where one of the ids is missing (transactional commits before Kafka 4.4 have none) a topic of the same
-    name is taken for the same as long as the removal is recent.
+    Where one of the two ids is missing (transactional commits before Kafka 4.4 have none), a topic of the
+    same name counts as the same if the removal is recent.
     """
     ids = evidence.topic_ids or {}
     codes, topics = numbered(removed["topic"])
@@ -267,7 +268,7 @@ def _topics(removed: pa.Table, removed_at: Index, evidence: Evidence) -> tuple[M
 
 
 def _offsets_before(removed: pa.Table) -> pa.Table:
-    """Return the removed offsets as rows of `offsets`, as they were before the batch."""
+    """Return the removed offsets as rows of `OFFSETS`, with their values before the batch."""
     own = {*_KEY, "source_partition"}
     columns = [
         removed[name] if name in own else pc.struct_field(removed["before"], name) for name in OFFSETS.names
@@ -284,23 +285,23 @@ def _untouched(offsets: pa.Table, changes: pa.Table) -> pa.Table:
 
 
 def _changed_groups(changes: pa.Table) -> pa.Array:
-    """Return the groups that the batch changes otherwise than by ending them."""
+    """Return the groups that the batch changes other than by removing them."""
     is_set = pc.and_(pc.equal(changes["kind"], "group"), pc.equal(changes["op"], "set"))
     return changes.filter(is_set)["group"].combine_chunks()
 
 
 def _operations(removed: pa.Table) -> Index:
-    """Number the requests and checks that the removals came from, group by group."""
+    """Number the requests and checks that wrote the removals, separately for each group."""
     return key_codes([removed["group"], *_times(removed)])
 
 
 def _times(removed: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
-    """Return what tells the moments of removals apart: offsets partition and timestamp."""
+    """Return the columns that identify the moment of a removal: offsets partition and timestamp."""
     return [removed["source_partition"], from_numbers(_milliseconds(removed["source_timestamp"]))]
 
 
 def _in_same(operations: Index, is_so: Mask) -> Mask:
-    """Tell whether anything of the same operation is so."""
+    """Return for each row whether any row of the same operation is so."""
     counts: Mask = np.bincount(operations, weights=is_so)[operations] > 0
     return counts
 

@@ -1,9 +1,9 @@
-"""Tells when the broker will drop each committed offset: a pure function of offsets, groups and retention.
+"""When the broker will drop each committed offset: a pure function of offsets, groups and retention.
 
-The broker looks at every offset once per check interval and drops those that are due (Kafka 4.3:
+The broker checks every offset once per check interval and drops those that are due (Kafka 4.3:
 `OffsetMetadataManager.cleanupExpiredOffsets`, `OffsetExpirationConditionImpl`,
-`ClassicGroup.offsetExpirationCondition`; KIP-211, KIP-496). So an offset goes between its `expires_at` and
-one check interval later. The current time is not part of the rule: callers compute the time left.
+`ClassicGroup.offsetExpirationCondition`; KIP-211, KIP-496). So an offset disappears between its `expires_at`
+and one check interval later. The current time is not part of the rule: callers compute the time left.
 """
 
 from collections.abc import Collection
@@ -25,11 +25,11 @@ Clock = Literal["commit_timestamp", "state_timestamp"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExpiryRule:
-    """One clause of Kafka's rule, by the name that tables and answers give it.
+    """One clause of Kafka's rule; `name` is its value in the column `rule`.
 
-    `clock` is the column from which the retention counts (None: it has no such clock), `when_subscribed` the
-    rule that holds instead for the topics that the group subscribes to. A rule that `is_unknown` says that
-    nothing can be said: its null `expires_at` does not mean that the offset is safe.
+    `clock` is the column from which the retention counts (None: the rule has no such clock).
+    `when_subscribed` is the rule that holds instead for topics that the group subscribes to. `is_unknown`:
+    the rule is not known, so a null `expires_at` does not mean that the offset is safe.
     """
 
     name: str
@@ -64,20 +64,19 @@ RULES: Final = (
     STALLED := ExpiryRule(name="unknown (stalled)", is_unknown=True),
     OTHER_GROUP := ExpiryRule(name="unknown (group)", is_unknown=True),
 )
-"""Every rule."""
 
 UNKNOWN_RULES: Final = frozenset(rule.name for rule in RULES if rule.is_unknown)
-"""The names of the rules that say that nothing can be said."""
+"""The names of the rules under which nothing is known about expiry."""
 
 UNSUBSCRIBED_RULES: Final = frozenset(rule.name for rule in RULES if rule.when_subscribed is not None)
-"""The names of the rules about topics that a group, which runs, does not subscribe to."""
+"""The names of the rules for topics that a group with members does not subscribe to."""
 
 Codes = npt.NDArray[np.int8]
 
 _CODES: Final = {rule: code for code, rule in enumerate(RULES)}
 _HAS_CLOCK: Final = np.array([rule.clock is not None for rule in RULES])
 _WHERE_SUBSCRIBED: Final = np.array([_CODES[rule.when_subscribed or rule] for rule in RULES])
-_NONE: Final = np.iinfo(np.int64).min  # stands for null among milliseconds
+_NONE: Final = np.iinfo(np.int64).min  # in place of null
 
 
 def expiry(
@@ -85,13 +84,14 @@ def expiry(
 ) -> pa.Table:
     """Return the n offset rows with `rule`, `clock_starts_at` and `expires_at` appended.
 
-    Takes rows of the tables (schemas `OFFSETS` and `GROUPS`, of all groups that have offsets here) and
-    `offsets.retention.minutes` in milliseconds. `stalled` are the offsets partitions behind an open
-    transaction: what it holds back cannot be seen.
+    `offsets` and `groups` have the schemas `OFFSETS` and `GROUPS`; groups missing here count as absent.
+    `retention_ms` is `offsets.retention.minutes` in milliseconds. `stalled` are the offsets partitions behind
+    an open transaction, where later commits cannot be seen.
 
-    `rule` is the name of one of `RULES`. `clock_starts_at` is from when the retention counts, null where it
-    does not. `expires_at` is when the offset is due; null: not as long as the group stays as it is, or, under
-    one of `UNKNOWN_RULES`, not known. Times past the year 9999 are that year's last millisecond.
+    `rule` is the name of one of `RULES`. `clock_starts_at` is the moment from which the retention counts,
+    null where it does not. `expires_at` is the moment at which the offset is due; null: never as long as the
+    group stays as it is, or, under one of `UNKNOWN_RULES`, not known. Times past the year 9999 are that
+    year's last millisecond.
     """
     group_rows = _group_rows(offsets, groups)
     rules = _rules(offsets, groups, group_rows, stalled)
@@ -116,14 +116,14 @@ def expiry(
 
 
 def _group_rows(offsets: pa.Table, groups: pa.Table) -> Index:
-    """Return for each offset the row of its group; one past the last where there is none."""
+    """Return the row of the group of each offset; `len(groups)` where there is none."""
     found = pc.index_in(offsets["group"], value_set=groups["group"].combine_chunks())
     rows: Index = found.fill_null(len(groups)).to_numpy().astype(np.int64)
     return rows
 
 
 def _rules(offsets: pa.Table, groups: pa.Table, group_rows: Index, stalled: Collection[int]) -> Codes:
-    """Return the rule of each offset, as a position in `RULES`."""
+    """Return the rule of each offset, as an index into `RULES`."""
     unsubscribed = np.append(_rules_of_groups(groups), _CODES[NO_GROUP])[group_rows]
     subscribed = _WHERE_SUBSCRIBED[unsubscribed]
     is_exempt = subscribed != unsubscribed
@@ -143,10 +143,8 @@ def _rules(offsets: pa.Table, groups: pa.Table, group_rows: Index, stalled: Coll
 
 
 def _rules_of_groups(groups: pa.Table) -> Codes:
-    """Return the rule of each group for the topics that it does not subscribe to.
-
-    The order of the cases is that of `ClassicGroup.offsetExpirationCondition`.
-    """
+    """Return the rule of each group for topics that it does not subscribe to. The cases are in the order
+    of `ClassicGroup.offsetExpirationCondition`."""
     is_classic, is_consumer, is_streams, is_share = (
         _equals(groups["type"], text) for text in ("classic", "consumer", "streams", "share")
     )
@@ -172,7 +170,7 @@ def _rules_of_groups(groups: pa.Table) -> Codes:
 
 
 def _is_subscribed(offsets: pa.Table, groups: pa.Table, group_rows: Index, asked: Mask) -> Mask:
-    """Tell for each offset that is `asked` about whether its group subscribes to its topic."""
+    """Return for each offset in `asked` whether its group subscribes to its topic."""
     subscribed = groups["subscribed_topics"].combine_chunks()
     names = pa.chunked_array([subscribed.flatten(), *offsets["topic"].chunks], pa.string())
     codes, _ = numbered(names)
@@ -189,7 +187,6 @@ def _equals(column: pa.ChunkedArray, text: str) -> Mask:
 
 
 def _is_timed_by(clock: Clock) -> Mask:
-    """Tell for each rule whether its retention counts from this column."""
     return np.array([rule.clock == clock for rule in RULES])
 
 

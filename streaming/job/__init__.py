@@ -1,7 +1,7 @@
-"""The process that follows the topic: reads, writes batches, rebuilds where reading on is not enough.
+"""The process that follows the topic: reads it, writes batches, and rebuilds the tables when necessary.
 
-`run` starts and ends it, `follow` is the loop, `reading` one turn of it, `writer` what becomes of a batch.
-One process writes at a time.
+`run` starts and ends it, `follow` is the loop, `reading` one iteration, `writer` writes batches. Only one
+process writes at a time.
 """
 
 from typing import TYPE_CHECKING

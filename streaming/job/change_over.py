@@ -1,4 +1,4 @@
-"""Brings the live tables to what a rebuild has read: one step of their history, in one commit."""
+"""Applies the result of a rebuild to the live tables: one step of their history, in one commit."""
 
 from dataclasses import replace
 from typing import Final
@@ -21,13 +21,13 @@ from streaming.tables.rows import quarantine_rows
 from streaming.tables.snapshot import LiveRows
 from streaming.tables.tables import Tables
 
-_ABSENT: Final = -1  # stands in an index for "no such row", also for `take`
-_COMPARED_ROWS: Final = 100_000  # at a time: what is compared is held twice
+_ABSENT: Final = -1  # in an index: no such row, also for `take`
+_COMPARED_ROWS: Final = 100_000  # at a time: compared rows are in memory twice
 _VALUE: Final = CHANGES.field("after").type
 
 
 def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
-    """Append to the live tables what is different in those beside them; return their new progress."""
+    """Append the differences of the rebuilt tables to the live tables; return their new progress."""
     old, new = live.read(), aside.read()
     now, sequence = now_ms(), old.progress.sequence + 1
     rows = pa.concat_tables(
@@ -49,7 +49,7 @@ def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
 
 
 def _with_causes(rows: pa.Table, old: LiveRows, found: Progress, topic_ids: TopicIds, now: int) -> pa.Table:
-    """Say which of the offsets that are gone were due meanwhile."""
+    """Determine which of the missing offsets had expired meanwhile."""
     gone = rows.filter(pc.equal(rows["cause"], GONE_WHILE_AWAY).fill_null(False))
     retention, before = found.retention, old.progress.retention
     evidence = Evidence(
@@ -65,7 +65,7 @@ def _with_causes(rows: pa.Table, old: LiveRows, found: Progress, topic_ids: Topi
 
 
 def _in_batch(failed: pa.Table, progress: Progress) -> pa.Table:
-    """Return quarantined records as those of the batch that a progress speaks of."""
+    """Return quarantined records with the batch of a progress."""
     return quarantine_rows(
         failed.select(QUARANTINE_IN_BATCH.names),
         sequence=progress.sequence,
@@ -74,7 +74,7 @@ def _in_batch(failed: pa.Table, progress: Progress) -> pa.Table:
 
 
 def not_in(failed: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the quarantined records whose place in the log is not among those of the others, in their
+    """Return the quarantined records whose source position is not among those of the others, in their
     order."""
     place = ["source_partition", "source_offset"]
     numbered = failed.select(place).append_column("row", pa.array(np.arange(len(failed))))
@@ -83,9 +83,9 @@ def not_in(failed: pa.Table, others: pa.Table) -> pa.Table:
 
 
 def differences(name: str, before: pa.Table, after: pa.Table, *, sequence: int, batch_time: int) -> pa.Table:
-    """Return what changes (schema `CHANGES`) when a table becomes another: rows of `offsets` or `groups`.
+    """Return the changes (schema `CHANGES`) from one version of a table to another.
 
-    `name` says which of the two tables `before` and `after` are.
+    `name` is the table of `before` and `after`: `offsets` or `groups`.
     """
     keys = [field.name for field in KEY] if name == "offsets" else ["group"]
     old_codes, new_codes = _codes(before, after, keys)
@@ -105,13 +105,13 @@ def differences(name: str, before: pa.Table, after: pa.Table, *, sequence: int, 
 
 
 def _codes(before: pa.Table, after: pa.Table, keys: list[str]) -> tuple[Index, Index]:
-    """Number the keys of both tables: equal numbers, equal keys."""
+    """Number the keys of both tables: equal keys have equal numbers."""
     codes = key_codes(pa.concat_tables([before.select(keys), after.select(keys)]).columns)
     return codes[: len(before)], codes[len(before) :]
 
 
 def _differ(before: pa.Table, old_rows: Index, after: pa.Table, new_rows: Index, keys: list[str]) -> Mask:
-    """Tell which of m rows of one table hold other values than m rows of another, with the same keys."""
+    """Return which of m rows of one table have other values than m rows of another, with the same keys."""
     names = [name for name in before.column_names if name not in keys]
     differ = np.zeros(len(old_rows), dtype=bool)
     for start in range(0, len(old_rows), _COMPARED_ROWS):
@@ -123,7 +123,7 @@ def _differ(before: pa.Table, old_rows: Index, after: pa.Table, new_rows: Index,
 
 
 def _hold_others(before: pa.Table, after: pa.Table) -> Mask:
-    """Tell which rows of two tables of n rows hold other values."""
+    """Return which rows of two tables of n rows differ."""
     differ = np.zeros(len(before), dtype=bool)
     for name in before.column_names:
         one, other = before[name], after[name]
@@ -161,7 +161,7 @@ def _rows(
         "before": as_values(old, old_rows == _ABSENT, _VALUE),
         "after": as_values(new, new_rows == _ABSENT, _VALUE),
         **{key: pc.coalesce(new[key], old[key]) for key in [*keys, "source_partition"]},
-        # nothing in the log tells of what is gone: it has no offset there, and the time when that was noticed
+        # missing rows have no record in the log: no source offset, and the time at which this was noticed
         "source_offset": new["source_offset"],
         "source_timestamp": pc.coalesce(new["source_timestamp"], pa.scalar(now, TIMESTAMP)),
     }

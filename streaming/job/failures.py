@@ -1,11 +1,12 @@
-"""What goes wrong while the topic is read: the errors, and which of them end the job.
+"""Errors while the topic is read, and which of them end the job.
 
-Refusals end it, silence of brokers is waited for (docs/decisions/0015).
+Refusals end it; it waits for silent brokers (docs/decisions/0015).
 """
 
+import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from streaming.brokers.broker import Broker
@@ -16,35 +17,36 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.spark.java_errors import told
 from streaming.tables.tables import Tables
 
+_log = logging.getLogger(__name__)
+
 _STATE_SCHEMA_GONE: Final = re.compile(
     r"(?:FileNotFound|NoSuchFile)Exception: .*?(?P<file>\S+/_stateSchema/\S*\w)"
 )
-"""What Spark says when it does not find what an operator's metadata name: by their whole path. The file
-system decides which of the two it is."""
+"""Spark's error for a missing file named in an operator's metadata, by absolute path. The file system
+determines which exception it is."""
 
 LATEST_TIMESTAMP_MS: Final = 9_223_372_036_854_775
 """The latest record timestamp that fits into Spark's microseconds."""
 
 _TIMESTAMP_OVERFLOW: Final = "ArithmeticException: long overflow"
-"""Raised by Spark's Kafka connector, before anything of ours sees the record: it makes microseconds of
-milliseconds."""
+"""From Spark's Kafka connector, before our code gets the record: it converts milliseconds to microseconds."""
 
 _REFUSED: Final = re.compile(r"\w+(Authentication|Authorization)Exception\b")
-"""Kafka's exceptions for credentials, certificates and rights."""
+"""Kafka's exceptions for credentials, certificates and permissions."""
 
 _SILENT: Final = re.compile(
     r"org\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b"
     r"|TimeoutException: Cannot fetch record"
 )
-"""What Kafka's client and Spark's connector say when no broker answers."""
+"""Errors of Kafka's client and Spark's connector when no broker answers."""
 
 
 _TOO_LATE: Final = "Timed out while waiting for the Python worker to connect back"
-"""What Spark says when a Python worker takes longer to start than the 10 s that it allows, whatever is set
+"""Spark's error when a Python worker takes longer to start than 10 s, which is not configurable
 (`PythonWorkerFactory.createSimpleWorker`)."""
 
 _MOST_LATE_STARTS: Final = 10
-"""How often in a row a worker may come too late, with nothing read in between, before the job ends."""
+"""Consecutive late starts of workers, with nothing read in between, before the job ends."""
 
 
 class JobFailedError(OffsetlakeError):
@@ -52,23 +54,24 @@ class JobFailedError(OffsetlakeError):
 
 
 class JobRefusedError(JobFailedError):
-    """The brokers refuse credentials or certificates, or the user lacks a right: waiting does not help."""
+    """The brokers refuse credentials or certificates, or the user lacks a permission: waiting does not
+    help."""
 
 
 class BrokersSilentError(JobFailedError):
-    """Brokers did not answer the query for as long as it waits for them."""
+    """Brokers did not answer the query within its timeout."""
 
 
 class WorkerTooLateError(JobFailedError):
-    """A Python worker did not start in the time that Spark allows: the machine has no processor time left."""
+    """A Python worker did not start in time: the machine is overloaded."""
 
 
 class RecordTimestampError(JobFailedError):
-    """A record has a timestamp that Spark's connector cannot hold."""
+    """A record has a timestamp that Spark's connector cannot represent."""
 
     @classmethod
     def of(cls, doing: str, places: Mapping[int, int]) -> "RecordTimestampError":
-        """Say which records they are: offsets by partition of the topic, those that are known."""
+        """`places` has the offsets of such records by partition, as far as known."""
         listed = ", ".join(f"offset {offset} of partition {number}" for number, offset in places.items())
         where = f" ({listed})" if listed else ""
         return cls(
@@ -81,7 +84,7 @@ class RecordTimestampError(JobFailedError):
 
 
 def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
-    """Turn what was raised into one sentence; an error of ours is one already."""
+    """Convert an exception to an error with one sentence; an `OffsetlakeError` stays."""
     if isinstance(cause, OffsetlakeError):
         return cause
     said = told(cause)
@@ -100,15 +103,15 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
             f"{doing} failed: expected a Python worker within the 10 s that Spark allows, found none. "
             "Other processes may need all of this machine's processor time."
         )
-    if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # whose text may or may not have that of what is behind it
+    if _TIMESTAMP_OVERFLOW in f"{cause} {said}":  # this text may or may not include that of the cause
         return RecordTimestampError.of(doing, {})
     return JobFailedError(f"{doing} failed: {said}")
 
 
 class Interruptions:
-    """Tells readings that were interrupted, to be begun again, from failures that end the job.
+    """Distinguishes interrupted readings, which are restarted, from failures that end the job.
 
-    Remembers how far the tables were read when it was last asked. `partition_count` is that of the topic.
+    Remembers the positions of the tables at the last call. `partition_count` is that of the topic.
     """
 
     def __init__(
@@ -117,28 +120,26 @@ class Interruptions:
         watch: TopicWatch,
         partition_count: int,
         *,
-        say: Callable[[str], None],
         stop: threading.Event,
     ) -> None:
         self._broker = broker
         self._watch = watch
         self._partition_count = partition_count
-        self._say = say
         self._stop = stop
         self._positions: dict[int, int] = {}
         self._late_starts = 0
 
     def raise_unless_explained(self, failure: JobFailedError | BrokerError, tables: Tables) -> None:
-        """Raise a failure, unless the absence of the brokers or what became of the topic explains it."""
+        """Raise a failure, unless silent brokers or changes of the topic explain it."""
         if self._stop.is_set() or isinstance(failure, JobRefusedError | AccessRefusedError):
             raise failure
         if isinstance(failure, WorkerTooLateError):
             self._late_starts = 1 if self._has_moved(tables) else self._late_starts + 1
             if self._late_starts <= _MOST_LATE_STARTS:
-                self._say(f"{failure} Starting the query again.")
+                _log.warning("%s Starting the query again.", failure)
                 return
         if isinstance(failure, BrokersSilentError | BrokerError) and self._has_moved(tables):
-            self._say(f"{failure} Reading continues as soon as they answer.")  # they may be back by now
+            _log.warning("%s Reading continues as soon as they answer.", failure)  # they may be back by now
             return
         if isinstance(failure, RecordTimestampError):
             places = self._broker.first_since(LATEST_TIMESTAMP_MS + 1, self._partition_count)
@@ -153,7 +154,7 @@ class Interruptions:
             raise failure
 
     def _has_moved(self, tables: Tables) -> bool:
-        """Tell whether anything was read since this was last asked."""
+        """Whether anything was read since the last call."""
         positions = {number: one.position for number, one in tables.progress().partitions.items()}
         before = self._positions.copy()
         self._positions.update({**positions, -1: tables.progress().generation})

@@ -1,4 +1,4 @@
-"""Follows the topic into the tables: one reading after the other, and a rebuild where reading on is not
+"""Follows the topic into the tables: one reading after the other, and a rebuild when reading on is not
 enough."""
 
 from streaming.brokers.facts import BrokerError
@@ -12,7 +12,7 @@ from streaming.model.progress import Progress
 
 
 def follow(reader: TopicReader, *, once: bool) -> None:
-    """Follow the topic until told to stop (with `once`: until its current end), rebuilding as needed."""
+    """Follow the topic until stopped (with `once`: until its current end), rebuilding as needed."""
     _check_at_start(reader)
     reason: str | None = None
     while (topic := reader.topic_now(once=once)) is not None:
@@ -45,12 +45,12 @@ def _check_at_start(reader: TopicReader) -> None:
 
 
 def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: bool) -> str | None:
-    """Read from where the tables are; return why that is not enough, or None at the end."""
+    """Read from the position of the tables; return why that is not enough, or None at the end."""
     tables = reader.tables
     check_checkpoint(progress, reader.checkpoint(progress.generation), reader.settings)
     watch = reader.alert_watch(tables)
     samplers = reader.log_end_samplers(tables)
-    beside: Beside = [Maintainer(tables, reader.settings, reader.listener.warn), watch, *samplers]
+    beside: Beside = [Maintainer(tables, reader.settings), watch, *samplers]
     housekeeping = reader.read(
         tables,
         progress,
@@ -59,7 +59,7 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
         beside=beside,
         alerts_evaluated_at=watch.evaluated_at,
     )
-    if once:  # what was read now was not evaluated yet
+    if once:  # what was just read is not evaluated yet
         for sampler in samplers:
             sampler.sample()
         watch.evaluate_and_deliver()

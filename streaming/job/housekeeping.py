@@ -1,6 +1,7 @@
-"""What the job does beside reading, at its own pace, also when no batch comes: heartbeats, folds, a look at
-the topic itself, and one at the size of Spark's log."""
+"""Periodic work beside reading, also without batches: heartbeats, folds, checks of the topic, and rolling of
+Spark's log."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,47 +23,51 @@ from streaming.model.progress import PartitionEnds, Retention
 from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
 
+_log = logging.getLogger(__name__)
+
 _POLL_S: Final = 0.2
 _ROLL_EVERY_MS: Final = 60_000
 
 ATTEMPTS: Final = 10
-"""How often in a row a heartbeat or a fold may fail, a heartbeat's interval apart, before the job ends. The
-storage library already retries transient errors of object stores for minutes."""
+"""Consecutive failures of a heartbeat or a fold, a heartbeat's interval apart, before the job ends. The
+storage library itself already retries transient errors of object stores for minutes."""
 
 
 class Retrying:
     """Lets work fail for a while: storage that refuses once is no reason to end a job of months."""
 
-    def __init__(self, doing: str, say: Callable[[str], None]) -> None:
+    def __init__(self, doing: str) -> None:
         self._doing = doing
-        self._say = say
         self._failures = 0
 
     def succeeds(self, work: Callable[[], object]) -> bool:
-        """Do the work; False if it failed and is to be done again later. The last failure is raised, and at
-        once what no repetition helps (`MisuseError`, `AccessRefusedError`)."""
+        """Do the work; False if it failed and is to be retried later.
+
+        Raises the last failure, and immediately errors that a retry cannot fix (`MisuseError`,
+        `AccessRefusedError`).
+        """
         try:
             work()
         except (MisuseError, AccessRefusedError):
             raise
-        except BaseException as error:  # whatever the storage and its library raise, panics too
+        except BaseException as error:  # anything that the storage and its library raise, including panics
             raise_if_ending(error)
             self._failures += 1
             if self._failures == ATTEMPTS:
                 raise
             if self._failures == 1:
-                self._say(f"{self._doing} failed, retrying: {in_one_line(error)}")
+                _log.warning("%s failed, retrying: %s", self._doing, in_one_line(error))
             return False
         if self._failures:
-            self._say(f"{self._doing} works again")
+            _log.warning("%s works again", self._doing)
         self._failures = 0
         return True
 
 
 class ClockPace:
-    """Sees the clock jump: what was read before it was put right counts as read when it was wrong.
+    """Detects jumps of the clock: records read before a correction have times of the wrong clock.
 
-    A virtual machine that was suspended may go on with the time at which it was, until its clock is set.
+    A suspended virtual machine may resume with its old time, until its clock is set.
     """
 
     def __init__(
@@ -73,7 +78,7 @@ class ClockPace:
         self._ahead = self._difference()
 
     def jumped_ms(self) -> int:
-        """Return by how much the clock has gained on the time that has passed since this was last asked."""
+        """Return how much the clock has gained on elapsed time since the last call (ms)."""
         before, self._ahead = self._ahead, self._difference()
         return self._ahead - before
 
@@ -82,11 +87,11 @@ class ClockPace:
 
 
 class Housekeeping(threading.Thread):
-    """Does housekeeping for one writer until the end of its `with` block.
+    """Runs the periodic work for one writer until the end of its `with` block.
 
-    `failure` and `reason_to_rebuild` are for the main thread: with one of them set the job is to end. With
-    `frozen`, the writer of tables that stay as they are meanwhile, these get heartbeats as well. Those
-    of the tables that alerts are evaluated on say when that was last done (`alerts_evaluated_at`, ms).
+    `failure` and `reason_to_rebuild` are for the main thread: when one is set, the job must end. `frozen` is
+    the writer of tables that do not change meanwhile; these get heartbeats as well. The heartbeats of the
+    tables with alerts include the last evaluation (`alerts_evaluated_at`, ms).
     """
 
     def __init__(
@@ -96,7 +101,6 @@ class Housekeeping(threading.Thread):
         watch: TopicWatch,
         retention: RetentionReader,
         settings: Settings,
-        say: Callable[[str], None],
         *,
         frozen: BatchWriter | None = None,
         alerts_evaluated_at: Callable[[], int | None] = lambda: None,
@@ -109,9 +113,8 @@ class Housekeeping(threading.Thread):
         self._watch = watch
         self._retention = retention
         self._settings = settings
-        self._say = say
         self._done = threading.Event()
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._is_answered = False
         self._pace = ClockPace()
         self._reading = Interval(settings.expiry.read_every_ms, at_once=False)
@@ -121,15 +124,15 @@ class Housekeeping(threading.Thread):
 
     @property
     def wants_end(self) -> bool:
-        """Whether the job is to end because of what was found here."""
+        """Whether the job must end because of a failure, or for a rebuild."""
         return self.failure is not None or self.reason_to_rebuild is not None
 
     def run(self) -> None:
-        """Beat, fold, look and roll the log until told to end; a failure is kept for the main thread."""
+        """Run the periodic work until the end; a failure is stored for the main thread."""
         heartbeat = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
         fold = Interval(self._settings.tables.fold_every_ms, at_once=True)
         roll = Interval(_ROLL_EVERY_MS, at_once=False)
-        beating, folding = Retrying("a heartbeat", self._say), Retrying("folding the tables", self._say)
+        beating, folding = Retrying("a heartbeat"), Retrying("folding the tables")
         try:
             while not self._done.wait(_POLL_S):
                 if roll.is_due():
@@ -146,10 +149,10 @@ class Housekeeping(threading.Thread):
             self.failure = error
 
     def _find_reason_to_rebuild(self) -> None:
-        """Look at the clock, and now and then at the topic; a reason that was found stays."""
+        """Check the clock, and at intervals the topic; a reason found before is kept."""
         if self.reason_to_rebuild is None:
             self.reason_to_rebuild = self._reason_of_clock()
-        # brokers that are silent would hold up the next heartbeat, which is to tell of it
+        # silent brokers would delay the next heartbeat, which must report them
         if self.reason_to_rebuild is None and self._is_answered and self._look.is_due():
             self.reason_to_rebuild = self._watch.reason_to_rebuild(self._writer.progress)
 
@@ -173,13 +176,13 @@ class Housekeeping(threading.Thread):
         self.join()
 
     def finish(self) -> None:
-        """Fold the tables and commit a last heartbeat; after the `with` block."""
+        """Fold the tables and commit a last heartbeat; call it after the `with` block."""
         self._writer.fold()
         self.heartbeat()
 
     def heartbeat(self) -> None:
         """Commit a heartbeat, with the current ends if the brokers answer."""
-        asked_at = now_ms()  # before they answer: this process may be suspended between the two
+        asked_at = now_ms()  # before the answers: this process may be suspended meanwhile
         ends = self._ends()
         is_answered = len(ends) == len(self._writer.progress.partitions)
         self._is_answered = is_answered
@@ -194,7 +197,7 @@ class Housekeeping(threading.Thread):
             self._frozen.heartbeat({}, alerts_evaluated_at=self._alerts_evaluated_at())
 
     def _ends(self) -> Mapping[int, PartitionEnds]:
-        """Ask where the partitions end, and report leaders that do not answer."""
+        """Request the ends of the partitions; report leaders that do not answer."""
         numbers = self._writer.progress.partitions.keys()
         try:
             ends = self._broker.ends(len(numbers))
@@ -216,5 +219,5 @@ class Housekeeping(threading.Thread):
         return ends
 
     def _retention_if_due(self) -> Retention | None:
-        """Read the brokers' settings again, if it is time; None: nothing new is known."""
+        """Read the brokers' retention again if it is due, else None."""
         return self._retention.read(now_ms()) if self._reading.is_due() else None

@@ -1,5 +1,6 @@
-"""Maintains the tables on a schedule inside the job, in a thread that no batch and no heartbeat waits for."""
+"""Runs maintenance on a schedule inside the job, in a thread that delays neither batches nor heartbeats."""
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Final, Self
@@ -13,27 +14,26 @@ from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
 
-_FIRST_ROUND_AFTER: Final = 0.1  # of the interval: jobs that are started often are maintained too
-_STOP_LIMIT_S: Final = (
-    30.0  # for the step at work to end; a step that is cut off leaves files for the next vacuum
-)
+_log = logging.getLogger(__name__)
+
+_FIRST_ROUND_AFTER: Final = 0.1  # of the interval: for jobs that are restarted often
+_STOP_LIMIT_S: Final = 30.0  # for the current step; an interrupted step leaves files for the next vacuum
 
 
 class Maintainer(threading.Thread):
-    """Runs rounds of maintenance until the context ends; a round that fails is reported and tried again."""
+    """Runs rounds of maintenance until the context ends; a failed round is reported and retried."""
 
     def __init__(
         self,
         tables: Tables,
         settings: Settings,
-        say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
     ) -> None:
         super().__init__(name="offsetlake-maintenance", daemon=True)
         self._tables = tables
         self._keep = KeepTimes.of(settings)
         self._every_s = settings.tables.maintain_every_ms / 1_000
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._clock = clock
         self._done = threading.Event()
 
@@ -42,12 +42,10 @@ class Maintainer(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after the current step."""
         self._done.set()
         self.join(_STOP_LIMIT_S)
 
     def run(self) -> None:
-        """Wait, do a round, and so on, until told to end."""
         self._try(self._note_kept_files)
         wait_s = self._every_s * _FIRST_ROUND_AFTER
         while not self._done.wait(wait_s):
@@ -64,7 +62,7 @@ class Maintainer(threading.Thread):
     def _try(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except BaseException as error:  # whatever it is, the job goes on: tables grow, but nothing is lost
+        except BaseException as error:  # the job continues after any error: tables grow, but nothing is lost
             raise_if_ending(error)
             self._problems.make("", in_one_line(error))
         else:

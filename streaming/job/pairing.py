@@ -27,8 +27,8 @@ def check_source(progress: Progress, settings: Settings, facts: TopicFacts) -> N
 
 
 def check_checkpoint(progress: Progress, checkpoint: Checkpoint, settings: Settings) -> None:
-    """Raise `MisuseError` if the checkpoint is not the one from which the tables were written, or its state
-    cannot be read by this release."""
+    """Raise `MisuseError` if the tables were not written from this checkpoint, `OtherFormatError` if this
+    release cannot read its state."""
     if is_pair(progress, checkpoint):
         _check_state_format(progress, checkpoint)
         return
@@ -52,13 +52,13 @@ def _check_state_format(progress: Progress, checkpoint: Checkpoint) -> None:
 
 
 def is_pair(progress: Progress, checkpoint: Checkpoint) -> bool:
-    """Tell whether tables with this progress were written from this checkpoint, or both are new."""
+    """Whether tables with this progress were written from this checkpoint, or both are new."""
     query_id = checkpoint.query_id()
     return progress.query_id == query_id or (progress.query_id is None and not checkpoint.has_batches())
 
 
 def bound(progress: Progress, settings: Settings, facts: TopicFacts) -> Progress:
-    """Return the progress with what identifies its source, and an element for each partition."""
+    """Return the progress with the identity of its source, and an entry for each partition."""
     return replace(
         progress,
         topic=settings.source.topic,

@@ -1,11 +1,12 @@
-"""One reading of the topic: from a checkpoint on, into which tables, and what runs beside it.
+"""One reading of the topic: from a checkpoint into tables, with the work beside it.
 
-The checkpoint of each reading from the start has a folder of its own, numbered by `Progress.generation`.
+Each reading from the beginning has its own checkpoint folder, numbered by `Progress.generation`.
 
-Every reading begins with what the brokers say about the topic then (`TopicNow`): it may have become another
-one since the process started, or since a rebuild was interrupted.
+Every reading first requests the current state of the topic (`TopicNow`): the topic may have changed since the
+process started, or since a rebuild was interrupted.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -44,18 +45,20 @@ from streaming.spark.query import start_query
 from streaming.spark.session import MIN_DELTAS, Evaluation
 from streaming.tables.tables import Tables
 
+_log = logging.getLogger(__name__)
+
 Beside = Sequence[AbstractContextManager[object]]
-"""What runs beside a query: started after it, ended after it."""
+"""Context managers that run beside a query: entered after its start, exited after its end."""
 
 _PAUSE_BEATS: Final = 3
-"""A job that has not had everything read for this many heartbeats was paused, or is behind."""
+"""A job that has not read everything for this many heartbeats was paused, or is behind."""
 
 
 @dataclass(frozen=True)
 class TopicReader:
-    """Reads one topic into tables, on an existing session; what all readings of a process share.
+    """Reads one topic into tables with an existing session; shared by all readings of a process.
 
-    `facts` are those of the start: they say which cluster it is.
+    `facts` are from the start of the process: they identify the cluster.
     """
 
     spark: SparkSession
@@ -67,35 +70,30 @@ class TopicReader:
 
     @property
     def tables(self) -> Tables:
-        """The live tables."""
         held = self.settings.tables
         return Tables(held.root, held.storage_options, held.complete_within_ms)
 
     @cached_property
     def watch(self) -> TopicWatch:
-        """What watches the topic."""
         pause_ms = _PAUSE_BEATS * self.settings.job.heartbeat_every_ms
         return TopicWatch(self.broker, self.settings.source.topic, pause_ms=pause_ms)
 
     @cached_property
     def interruptions(self) -> Interruptions:
-        """What tells interrupted readings from failures."""
-        return Interruptions(
-            self.broker, self.watch, self.facts.partition_count, say=self.listener.warn, stop=self.stop
-        )
+        return Interruptions(self.broker, self.watch, self.facts.partition_count, stop=self.stop)
 
     @property
     def topic_ids(self) -> TopicIds:
-        """Ask the brokers which topics there are; not about a copy, whose topics may be another cluster's."""
+        """Requests topic ids from the brokers; none for a copy of the topic, whose topics may belong to
+        another cluster."""
         is_original = self.settings.source.topic == OFFSETS_TOPIC
         return self.broker.topic_ids if is_original else lambda _: None
 
     def checkpoint(self, generation: int) -> Checkpoint:
-        """Return the checkpoint of a generation."""
         return Checkpoint(self.spark, f"{self.settings.job.checkpoint}/{generation}")
 
     def topic_now(self, *, once: bool = False) -> TopicNow | None:
-        """Ask the brokers about the topic until everything is answered; None if told to stop before.
+        """Request the state of the topic until all brokers answer; None if stopped before.
 
         With `once` brokers must answer within `connect_timeout`, else `BrokerError`.
         """
@@ -111,7 +109,6 @@ class TopicReader:
         question = TopicQuestion(
             self.watch,
             self.settings,
-            self.listener.warn,
             waiting=self.listener.waiting,
             beside=lambda: self.alert_watch(tables) if is_filled else nullcontext(),
             heartbeat=heartbeat,
@@ -129,12 +126,11 @@ class TopicReader:
         beside: Beside = (),
         alerts_evaluated_at: Callable[[], int | None] = lambda: None,
     ) -> Housekeeping:
-        """Read from the position of the progress into its tables, until told to stop or (`once`) to the
-        current end.
+        """Read from the position of the progress into its tables, until stopped or (`once`) to the current
+        end.
 
-        `frozen` is the writer of tables that stay as they are meanwhile. `alerts_evaluated_at` tells when
-        alerts were last evaluated (ms). Returns the background worker, which knows
-        a reason to rebuild that was found.
+        `frozen` is the writer of tables that do not change meanwhile. `alerts_evaluated_at` returns when
+        alerts were last evaluated (ms). Returns the housekeeping, with its reason to rebuild, if any.
         """
         checkpoint = self.checkpoint(progress.generation)
         said = Progress() if progress == Progress(generation=progress.generation) else progress
@@ -142,7 +138,7 @@ class TopicReader:
             bound(progress, self.settings, topic).with_ends(topic.ends, topic.now),
             tombstones_kept_ms=topic.delete_retention_ms,
         )
-        retention = RetentionReader(self.broker, self.settings, self.listener.warn)
+        retention = RetentionReader(self.broker, self.settings)
         progress = progress.with_retention(retention.read(now_ms()))
         tables.create()
         evaluation = Evaluation()
@@ -154,7 +150,6 @@ class TopicReader:
             self.watch,
             retention,
             self.settings,
-            self.listener.warn,
             frozen=frozen,
             alerts_evaluated_at=alerts_evaluated_at,
         )
@@ -174,7 +169,7 @@ class TopicReader:
         once: bool,
         beside: Beside,
     ) -> None:
-        """Run the query from its start to its end, with housekeeping and what else runs beside it."""
+        """Run the query from start to end, with housekeeping and the other work beside it."""
 
         def is_stopping() -> bool:
             return self.stop.is_set() or housekeeping.wants_end
@@ -197,17 +192,17 @@ class TopicReader:
             with self.listener.waiting(f"reading the first batch of topic {topic}"):
                 is_anything_new = wait_for_first_batch(query, gate, is_stopping)
             if not is_anything_new:
-                self.listener.say(f"topic {topic} has nothing new; waiting for commits")
+                _log.info("topic %s has nothing new; waiting for commits", topic)
             wait_for_stop(query, gate, is_stopping, ends_soon=once)
             with self.listener.waiting("finishing the current batch"):
                 wait_for_end(query, gate, is_stopping)
 
     def _state_partitions(self, checkpoint: Checkpoint) -> int:
-        """Return the number of state partitions that the checkpoint holds, or will hold."""
+        """Return the number of state partitions in the checkpoint, or for a new one."""
         wanted = state_partitions(self.spark)
         held = checkpoint.state_partitions() or wanted
         if held != wanted:
-            self.listener.warn(
+            _log.warning(
                 f"checkpoint {checkpoint.path}: expected {wanted} state partitions ([job] state_partitions), "
                 f"found {held}. The job goes on with {held}; `offsetlake rebuild` makes them {wanted}."
             )
@@ -222,8 +217,8 @@ class TopicReader:
         *,
         said: Progress,
     ) -> BatchWriter:
-        """Return a writer that goes on from this progress of tables, which were written from the
-        checkpoint, and made of what they `said`."""
+        """Return a writer that continues from this progress; `said` is the progress in the tables from which
+        it was derived."""
         return BatchWriter(
             tables,
             progress,
@@ -237,14 +232,14 @@ class TopicReader:
         )
 
     def log_end_samplers(self, tables: Tables) -> list[LogEndSampler]:
-        """Return what samples log ends for tables; nothing does for a copy, whose topics may be another
-        cluster's."""
+        """Return the sampler of log ends; none for a copy of the topic, whose topics may belong to another
+        cluster."""
         if self.settings.source.topic != OFFSETS_TOPIC:
             return []
-        return [LogEndSampler(tables, self.broker, self.settings.log_ends, self.listener.warn)]
+        return [LogEndSampler(tables, self.broker, self.settings.log_ends)]
 
     def alert_watch(self, tables: Tables) -> AlertWatch:
-        """Return what evaluates alerts on tables and delivers them."""
+        """Return the evaluation and delivery of alerts on tables."""
         alerts = self.settings.alerts
         source = source_labels(self.facts.cluster_id, self.settings.source.topic)
         return AlertWatch(
@@ -252,6 +247,5 @@ class TopicReader:
             alerts,
             receivers(alerts, write=self.listener.write, source=source),
             ask_log_ranges=self.broker.log_ranges,
-            say=self.listener.warn,
             health=self.settings.health,
         )

@@ -1,11 +1,12 @@
-"""The rebuild: re-reads the topic into tables beside the live ones, then applies what differs to the live
-ones.
+"""Rebuild: re-reads the topic into tables beside the live ones, then applies the differences to the live
+tables.
 
-The live tables do not change meanwhile, and keep answering queries. At the end the differences are one commit
-to them, which also switches to the checkpoint of the next generation. Interrupted before that commit, a
-rebuild is resumed; after it, only what it used is left to be deleted.
+Meanwhile the live tables do not change, and queries read them. At the end the differences are one commit to
+them, which also switches to the checkpoint of the next generation. A rebuild interrupted before that commit
+is resumed; after it, only leftovers remain to be deleted.
 """
 
+import logging
 from dataclasses import replace
 from typing import Final
 
@@ -22,16 +23,18 @@ from streaming.model.schemas import CHANGES
 from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables
 
+_log = logging.getLogger(__name__)
+
 ASKED_FOR: Final = "it was requested"
-"""The reason of a rebuild that a user requested."""
+"""The reason of a rebuild requested by a user."""
 
 _REBUILD_ATTEMPTS: Final = 5
-"""How often one rebuild may start over: a topic that takes longer to read than its tombstones are retained
-can never be read completely."""
+"""Attempts of one rebuild: a topic that takes longer to read than its tombstones are retained can never be
+read completely."""
 
 
 def rebuild_as_asked(reader: TopicReader) -> None:
-    """Rebuild because a user requested it."""
+    """Rebuild on request of a user."""
     progress = reader.tables.progress_if_any()
     check_source(progress, reader.settings, reader.facts)
     if progress.rebuild is None:
@@ -40,11 +43,11 @@ def rebuild_as_asked(reader: TopicReader) -> None:
 
 
 def rebuild(reader: TopicReader, reason: str) -> bool:
-    """Re-read the topic from the beginning and reconcile the tables; False if told to stop before the end."""
+    """Re-read the topic from the beginning and reconcile the tables; False if stopped before the end."""
     live = reader.tables
     live.create()
     progress = _announced(reader, live.progress(), reason)
-    reader.listener.say(
+    _log.info(
         f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: re-reading topic "
         f"{reader.settings.source.topic} from the beginning. Until that is done, queries answer from the "
         "tables as they were before"
@@ -56,9 +59,9 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
             return False
         if again is None:
             delete_leftovers(reader, change_over(live, live.aside(), reader.topic_ids))
-            reader.listener.say("the rebuild is complete")
+            _log.info("the rebuild is complete")
             return True
-        reader.listener.say(f"{again}. The rebuild starts over.")
+        _log.info("%s. The rebuild starts over.", again)
     raise JobFailedError(
         f"rebuilding: expected to read all of topic {reader.settings.source.topic} in one of "
         f"{_REBUILD_ATTEMPTS} attempts, found at the end of the last one that {again}. The tables are "
@@ -68,14 +71,14 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
 
 
 def delete_leftovers(reader: TopicReader, progress: Progress) -> None:
-    """Delete what the last rebuild used; at a start, where it was killed after its last commit."""
+    """Delete the files of the last rebuild; at a start, if it was killed after its last commit."""
     if progress.generation > 0:
         reader.tables.aside().delete()
         reader.checkpoint(progress.generation - 1).delete()
 
 
 def _announced(reader: TopicReader, progress: Progress, reason: str) -> Progress:
-    """Note in the live tables that they are being rebuilt, if that is not noted yet."""
+    """Commit to the live tables that they are being rebuilt, unless they already contain that."""
     if progress.rebuild is not None:
         return progress
     now = now_ms()
@@ -87,7 +90,7 @@ def _announced(reader: TopicReader, progress: Progress, reason: str) -> Progress
 
 
 def _with_unknown_ends(progress: Progress) -> Progress:
-    """Return the progress of tables that stay as they are: where the topic ends is not asked for them."""
+    """Return the progress of tables that do not change: the ends of the topic are not requested for them."""
     unknown = {
         number: replace(
             partition,
@@ -102,9 +105,9 @@ def _with_unknown_ends(progress: Progress) -> Progress:
 
 
 def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | None:
-    """Read the topic into tables beside the live ones, from where an interrupted rebuild left it.
+    """Read the topic into tables beside the live ones, continuing an interrupted rebuild.
 
-    Returns why the result cannot be used; None if it can, or if told to stop.
+    Returns why the result cannot be used; None if it can, or if stopped.
     """
     aside = live.aside()
     while (topic := reader.topic_now()) is not None:
@@ -114,7 +117,7 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
         frozen = reader.writer(
             live, _with_unknown_ends(said), reader.checkpoint(progress.generation), said=said
         )
-        watch = reader.alert_watch(live)  # nothing is foretold meanwhile; `job_behind` and delivery go on
+        watch = reader.alert_watch(live)  # no predictions meanwhile; `job_behind` and delivery go on
         beside: Beside = [watch, *reader.log_end_samplers(live)]
         try:
             housekeeping = reader.read(
@@ -139,10 +142,9 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
 
 
 def _taken_up(reader: TopicReader, aside: Tables, generation: int, topic: TopicNow) -> Progress:
-    """Return how far an interrupted rebuild has come.
+    """Return the progress of an interrupted rebuild.
 
-    A fresh progress, with nothing left of it, where there is none, or where what it has read is of no use any
-    more.
+    If there is none, or it is unusable, delete its remains and return a fresh progress.
     """
     checkpoint, found = reader.checkpoint(generation), _progress_if_readable(aside)
     is_ours = found.generation == generation and found.state_format == STATE_FORMAT
@@ -150,14 +152,14 @@ def _taken_up(reader: TopicReader, aside: Tables, generation: int, topic: TopicN
         reason = reason_to_rebuild(found, topic)
         if reason is None:
             return found
-        reader.listener.say(f"{reason}. The interrupted rebuild starts over.")
+        _log.info("%s. The interrupted rebuild starts over.", reason)
     aside.delete()
     checkpoint.delete()
     return Progress(generation=generation)
 
 
 def _progress_if_readable(tables: Tables) -> Progress:
-    """Return the progress of tables that may be half deleted; a fresh one if they do not say it."""
+    """Return the progress of tables that may be partly deleted; a fresh one if they contain none."""
     try:
         return tables.progress_if_any()
     except OffsetlakeError:
@@ -165,8 +167,7 @@ def _progress_if_readable(tables: Tables) -> Progress:
 
 
 def _reason_not_to_change_over(reader: TopicReader, aside: Tables) -> str | None:
-    """Say why tables that have just been filled do not match the topic; None if they do, or if told to
-    stop."""
+    """Return why tables just filled do not match the topic; None if they do, or if stopped."""
     topic = reader.topic_now()
     if topic is None:
         return None

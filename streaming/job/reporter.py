@@ -10,10 +10,10 @@ from streaming.model.totals import Totals
 
 @dataclass(frozen=True, kw_only=True)
 class BatchReport:
-    """What one micro-batch did; `moved` counts source offsets, markers and gaps included.
+    """The results of one micro-batch; `moved` counts source offsets, including markers and gaps.
 
-    The number of the batch is `progress.sequence`, as in answers to queries; one that changed nothing has the
-    number of the last one that did.
+    The number of the batch is `progress.sequence`, as in answers to queries; a batch without changes has the
+    number of the last one with changes.
     """
 
     moved: int
@@ -26,7 +26,6 @@ class BatchReport:
 
     @property
     def has_changes(self) -> bool:
-        """Whether offsets or groups have changed."""
         return bool(self.changed_offsets or self.changed_groups)
 
 
@@ -36,14 +35,11 @@ Waiting = Callable[[str], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class Reporter:
-    """Where the job reports to: sentences for people, what each batch did, and alerts as lines of JSON.
+    """Where the job reports to, beside its log: what each batch did, and alerts as lines of JSON.
 
-    `warn` gets sentences about what goes wrong, and about its end; `say` gets the others. `write` raises what
-    writing raises, so that an alert that could not be written is written later.
+    `write` raises what writing raises, so that an alert that could not be written is written later.
     """
 
-    say: Callable[[str], None]
     batch: Callable[[BatchReport], None]
     write: Callable[[str], None]
-    warn: Callable[[str], None]
     waiting: Waiting = nullcontext

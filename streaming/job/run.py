@@ -1,4 +1,4 @@
-"""Runs the job: checks its prerequisites, starts Spark, follows the topic, and stops cleanly."""
+"""Runs the job: checks prerequisites, starts Spark, follows the topic, and stops cleanly."""
 
 import itertools
 import os
@@ -36,21 +36,21 @@ from streaming.spark.worker_memory import expect_many_rows
 from streaming.tables.tables import Tables
 
 _BATCHES_OF_ARCHIVE: Final = 2
-_ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; 15 and 10 are usual
+_ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; usually 15 and 10
 
 
 def run_job(settings: Settings, listener: Reporter, stop: threading.Event, *, once: bool) -> None:
     """Run until `stop` is set (with `once`: until the current end is reached), then stop after the current
     batch.
 
-    With `once` the topic must be there within `connect_timeout`, else it is waited for. Raises
-    `OffsetlakeError` for everything that a user can do something about.
+    With `once` the topic must exist within `connect_timeout`, else the job waits for it. Raises
+    `OffsetlakeError` for everything that a user can act on.
     """
     _with_reader(settings, listener, stop, lambda reader: follow(reader, once=once), ends=once)
 
 
 def rebuild_tables(settings: Settings, listener: Reporter, stop: threading.Event) -> None:
-    """Re-read the topic from the beginning, reconcile the tables, and end.
+    """Re-read the topic from the beginning, reconcile the tables, and return.
 
     Raises `OffsetlakeError` as `run_job` does with `once`.
     """
@@ -58,26 +58,23 @@ def rebuild_tables(settings: Settings, listener: Reporter, stop: threading.Event
 
 
 def archive_classes(settings: Settings, archive: Path) -> None:
-    """Run for a few batches that are for nobody, and have the JVM write the classes that it has loaded.
+    """Run a few batches, and let the JVM write the classes that it has loaded.
 
-    Ends the JVM of this process. Raises `OffsetlakeError` if there is no archive in the end.
+    Ends the JVM of this process. Raises `OffsetlakeError` if no archive was written.
     """
     stop, seen = threading.Event(), itertools.count(1)
     limit = threading.Timer(_ARCHIVE_LIMIT_S, stop.set)
     limit.daemon = True
     limit.start()
     options = {"spark.driver.extraJavaOptions": " ".join(archiving_options(archive))}
-    conf = {**settings.spark.conf, **GENERATED, **options}  # to have loaded what generates code
+    conf = {**settings.spark.conf, **GENERATED, **options}  # so that classes for code generation are loaded
     settings = replace(settings, spark=replace(settings.spark, conf=conf))
 
     def count(_: BatchReport) -> None:
         if next(seen) >= _BATCHES_OF_ARCHIVE:
             stop.set()
 
-    def ignore(_: str) -> None:
-        pass
-
-    run_job(settings, Reporter(ignore, count, ignore, ignore), stop, once=False)
+    run_job(settings, Reporter(count, lambda _: None), stop, once=False)
     limit.cancel()
     with _explained(settings), suppress(subprocess.TimeoutExpired):
         end_jvm(_ARCHIVE_LIMIT_S)
@@ -95,13 +92,13 @@ def _with_reader(
 ) -> None:
     refuse_contradictions_of_job(settings)
     expect_many_rows()
-    find_java()  # the jars may be there without it
-    Tables(settings.tables.root, settings.tables.storage_options).progress_if_any()  # before all that waits
+    find_java()  # the jars may exist without it
+    Tables(settings.tables.root, settings.tables.storage_options).progress_if_any()  # before any waiting
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
-        jars = ensure_jars("connector", warn=listener.warn)
+        jars = ensure_jars("connector")
     broker = Broker(settings.source)
     limit_ms = settings.source.connect_timeout_ms if ends else None
-    facts = broker.wait_for_topic(listener.warn, stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
+    facts = broker.wait_for_topic(stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
     if facts is None or stop.is_set():
         return
     with (
@@ -115,7 +112,7 @@ def _with_reader(
             spark = start_session(settings.spark, settings.job, jars, java_options=options)
         try:
             if not stop.is_set():
-                if settings.spark.is_local:  # elsewhere executors may still be on their way
+                if settings.spark.is_local:  # elsewhere executors may still be starting
                     start_warm_up(spark)
                 act(TopicReader(spark, settings, broker, facts, listener, stop))
         finally:
@@ -125,7 +122,8 @@ def _with_reader(
 
 @contextmanager
 def _explained(settings: Settings) -> Iterator[None]:
-    """Turn what Spark, the tables or the file system raise into one sentence that says where to look."""
+    """Convert exceptions of Spark, the tables and the file system to one sentence, with a pointer to the
+    log."""
     log = hint = f"Spark's own log is {Path(settings.spark.log_file).absolute()}."
     if not settings.spark.is_local:
         hint += (
@@ -142,7 +140,7 @@ def _explained(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Set `stop` on Ctrl-C and SIGTERM; a second Ctrl-C interrupts at once."""
+    """Set `stop` on Ctrl-C and SIGTERM; a second Ctrl-C raises `KeyboardInterrupt`."""
 
     def handle(number: int, _frame: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT:

@@ -1,5 +1,5 @@
-"""The running query: lets batches through to the writer until the job is to stop, tells it how long they
-took, and waits for the end."""
+"""The running query: passes batches and their duration to the writer until the job must stop, and waits for
+the end."""
 
 import time
 from collections.abc import Callable
@@ -16,36 +16,36 @@ from streaming.spark.session import forget_closed_sockets
 from streaming.state.stored import MIXED
 
 _POLL_S: Final = 0.2
-_POLLS_PER_QUESTION: Final = 10  # whether a query still runs is for the JVM to say, which costs more
+_POLLS_PER_QUESTION: Final = 10  # asking the JVM whether a query runs costs more
 _STOP_LIMIT_S: Final = 120.0  # for a batch to end
-_IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then refused
-_BATCHES_UNTIL_FORGOTTEN: Final = 100  # closed sockets; what the JVM has noted by then takes 50 kB
+_IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then rejected
+_BATCHES_UNTIL_FORGOTTEN: Final = 100  # closed sockets; by then they take 50 kB in the JVM
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"
-"""How Spark's Kafka source explains its error condition KAFKA_DATA_LOSS, whose name is not always shown."""
+"""The text of Spark's error condition KAFKA_DATA_LOSS, whose name is not always shown."""
 
 _REASONS_TO_REBUILD: Final = {
     _DATA_LOSS: "records that were still to be read are no longer in it",
     MIXED: "the checkpoint's state is of two runs of a batch, the second begun after a crash",
 }
-"""Why the topic must be read again, by what stands in the error that ended a query."""
+"""Reasons to re-read the topic, by text in the error that ended a query."""
 
 _WHOLE_BATCH: Final = "triggerExecution"
-"""How Spark calls the time from the trigger of a batch to after its commit."""
+"""Spark's name for the time from the trigger of a batch to its commit."""
 
 _OF_A_BATCH: Final = "addBatch"
-"""A part of that time which a trigger without a batch does not have: Spark tells of those, too, now and then,
-under the number of the next batch."""
+"""A part of that time which a trigger without a batch lacks: Spark sometimes reports those too, with the
+number of the next batch."""
 
 _IDLE: Final = "Waiting"
-"""How the status of a query begins that has looked for new records and found none."""
+"""Prefix of the status of a query that has found no new records."""
 
 
 class StoppedBeforeBatchError(Exception):
-    """Raised inside Spark's callback to end the query before a batch instead of within one."""
+    """Raised in Spark's callback to end the query before a batch instead of within one."""
 
 
 class Gate:
-    """Lets batches through to the writer until the job is to stop; remembers what went wrong in Python."""
+    """Passes batches to the writer until the job must stop; remembers exceptions in Python."""
 
     def __init__(self, writer: BatchWriter, is_stopping: Callable[[], bool]) -> None:
         self._writer = writer
@@ -54,7 +54,7 @@ class Gate:
         self.is_closed = False
         self.is_writing = False
         self.ended_at = 0.0
-        self._newest = self._timed = -1  # batches
+        self._newest = self._timed = -1  # of batches
 
     @property
     def has_written(self) -> bool:
@@ -62,8 +62,7 @@ class Gate:
         return self._newest >= 0
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Write a batch; refuse to begin one once the job is to stop (it will be replayed at the next
-        start)."""
+        """Write a batch; reject it if the job must stop (it is replayed at the next start)."""
         if self._is_stopping():
             self.is_closed = True
             raise StoppedBeforeBatchError
@@ -81,7 +80,7 @@ class Gate:
             self.is_writing = False
 
     def tell_duration(self, query: StreamingQuery) -> None:
-        """Tell the writer how long the newest batch took that has ended, unless it knows."""
+        """Pass the duration of the newest finished batch to the writer, once."""
         if self._timed >= self._newest:
             return
         ended = query.lastProgress
@@ -91,7 +90,8 @@ class Gate:
 
 
 def wait_for_first_batch(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool]) -> bool:
-    """Wait until a batch is in the tables, or the query is to end; False as soon as nothing is to be read."""
+    """Wait until a batch is in the tables, or the query must end; False as soon as there is nothing to
+    read."""
     while query.isActive and not gate.has_written and not is_stopping():
         if query.status["message"].startswith(_IDLE):
             return False
@@ -102,8 +102,8 @@ def wait_for_first_batch(query: StreamingQuery, gate: Gate, is_stopping: Callabl
 def wait_for_stop(
     query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bool], *, ends_soon: bool
 ) -> None:
-    """Wait until the query is to end, or has ended by itself, which is looked for more often if it is to;
-    meanwhile tell how long batches took."""
+    """Wait until the query must end, or has ended by itself, which is checked more often with `ends_soon`;
+    meanwhile pass durations of batches to the writer."""
     polls = 1 if ends_soon else _POLLS_PER_QUESTION
     asked = count()
     while (next(asked) % polls or _goes_on(query, gate)) and not is_stopping():
@@ -137,9 +137,9 @@ def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bo
 
 
 def _may_stop(query: StreamingQuery, gate: Gate, asked_at: float) -> bool:
-    """Tell whether stopping now interrupts no batch, or enough has been waited for.
+    """Whether stopping now interrupts no batch, or the limit is exceeded.
 
-    A trigger that is active without a batch asks the brokers what is new, which takes long if they are away.
+    An active trigger without a batch requests offsets from the brokers, which takes long if they are away.
     """
     now = time.monotonic()
     if gate.is_writing:

@@ -1,8 +1,8 @@
-"""One job at a time on a local folder: a lock that the kernel takes back however the job ends, kill -9
-included. And the folder for temporary files that it has for itself.
+"""One job at a time on a local folder, by a lock that the kernel releases however the job ends, including
+kill -9. Also the job's private folder for temporary files.
 
-It covers processes of one machine. Where it cannot, on URLs and on file systems without locks, a second job
-is noticed when it commits (`streaming.job.writer`).
+The lock covers processes of one machine. For URLs and file systems without locks, a second job is detected
+when it commits (`streaming.job.writer`).
 """
 
 import errno
@@ -25,16 +25,16 @@ from streaming.settings.model import Settings
 from streaming.spark.checkpoint import checkpoint_uri
 
 LOCK_FILE: Final = ".offsetlake.lock"
-"""The file that is locked in each folder; who holds it is written there, and stays there afterwards."""
+"""The locked file in each folder; it contains the holder, also after the lock is released."""
 
 _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
-"""The environment variable that Spark asks for its local folders before `spark.local.dir`."""
+"""The environment variable of Spark's local folders, which overrides `spark.local.dir`."""
 
 _LONGEST_FOLDER_OF_SOCKETS: Final = 60
-"""Bytes of the path: an address has 103 on every system, of which 43 are for `/.<UUID>.sock`."""
+"""Bytes of the path: a socket address has 103 on every system, of which 43 are for `/.<UUID>.sock`."""
 
 _SHORT: Final = Path("/tmp")
-"""Where Spark's Unix sockets have their folder if the usual one is too long for them."""
+"""The folder of Spark's Unix sockets if the usual path is too long."""
 
 _ANOTHER_PLACE: Final = "Choose another place (TMPDIR, and spark.local.dir in [spark.conf])"
 _OWN_PLACES: Final = "give this job its own checkpoint and table root (--checkpoint, --table-root)"
@@ -42,7 +42,7 @@ _OWN_CHECKPOINT: Final = (
     "give this job its own checkpoint (--checkpoint): jobs on this machine with the same one would have the "
     "same folder for temporary files"
 )
-"""What to do instead of stopping who has a lock."""
+"""Alternatives to stopping the holder of a lock."""
 
 _NO_LOCKS_THERE: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
@@ -51,7 +51,7 @@ _NO_LOCKS_THERE: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 def sole_job(settings: Settings) -> Iterator[None]:
     """Be the only job on the checkpoint and on the table root until the end of the block.
 
-    Raises `MisuseError` if there is one already, `OffsetlakeError` if a folder cannot be written to.
+    Raises `MisuseError` if there is another job, `OffsetlakeError` if a folder is not writable.
     """
     with ExitStack() as locks:
         for folder in _local_folders((settings.job.checkpoint, settings.tables.root)):
@@ -61,13 +61,13 @@ def sole_job(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def temporary_folders(settings: Settings, environment: MutableMapping[str, str]) -> Iterator[list[str]]:
-    """Have all temporary files of a job on this machine in folders of its own, one for each checkpoint.
+    """Put all temporary files of a local job into folders of its own, one for each checkpoint.
 
-    Yields options of the JVM for that; until the end of the block the environment, which the JVM inherits,
-    says the same. What an earlier job has left there is deleted: a JVM that is killed deletes nothing. The
-    folders are private to the user, and locked until the end of the block. Raises as `sole_job` does.
+    Yields JVM options for them; until the end of the block the environment, which the JVM inherits, has the
+    same folders. Remains of an earlier job are deleted: a killed JVM deletes nothing. The folders are private
+    to the user, and locked until the end of the block. Raises as `sole_job` does.
     """
-    if not settings.spark.is_local:  # elsewhere cluster managers see to that
+    if not settings.spark.is_local:  # elsewhere cluster managers do this
         yield []
         return
     chosen = environment.get(_LOCAL_DIRS) or settings.spark.conf.get("spark.local.dir", "")
@@ -105,9 +105,9 @@ def _name_of_folder(checkpoint: str) -> str:
 
 @contextmanager
 def _private(folder: Path) -> Iterator[None]:
-    """Make a folder that is this user's alone, which nobody else can replace, and lock it.
+    """Create and lock a folder that only this user can access or replace.
 
-    Others may know its name before it is there: no link of theirs is followed, no folder of theirs is used.
+    Others may know its name in advance: no link or folder of theirs is used.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def _not_private(folder: Path, found: str) -> OffsetlakeError:
 
 
 def _empty(folder: Path) -> None:
-    """Delete what is in a folder; what cannot be deleted is left to the next start."""
+    """Delete the content of a folder; what cannot be deleted is left to the next start."""
     for entry in [*folder.iterdir()]:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
@@ -146,7 +146,7 @@ def _empty(folder: Path) -> None:
 
 
 def _local_folders(locations: Iterable[str]) -> list[Path]:
-    """Return the folders among locations that may be URLs, each once, in an order of its own."""
+    """Return the distinct local folders among paths and URLs, sorted."""
     paths = [Path(location.removeprefix("file://")) for location in locations if _is_local(location)]
     return sorted({path.resolve() for path in paths})
 
@@ -186,11 +186,11 @@ def _not_a_file(file: Path, found: str) -> OffsetlakeError:
 
 
 def _take(descriptor: int, locked: Path, folder: Path, instead: str) -> None:
-    """Lock a file, and say in it who did; or a folder. Of the `folder` and what to do `instead` of stopping
-    who has the lock an error speaks.
+    """Lock a file and write the holder into it, or lock a folder. Errors name the `folder`, and the
+    alternative `instead` to stopping the holder.
 
-    Whoever can open a file can lock it, for reading as well: so nobody else can from now on. A file of
-    others, or with a second name, is not written to.
+    A process that can open a file, even for reading, can lock it: so the file is made private. A file that
+    belongs to others, or has a second name, is not written to.
     """
     found = os.fstat(descriptor)
     is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
@@ -209,13 +209,13 @@ def _take(descriptor: int, locked: Path, folder: Path, instead: str) -> None:
             raise
         return
     if is_ours:
-        with suppress(OSError):  # only so that others can say who it is; a full disk has no room for it
+        with suppress(OSError):  # only informative, for others; a full disk has no room for it
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()}\n".encode())
 
 
 def _holder(descriptor: int, locked: Path) -> str:
-    """Name who has a lock, as far as a file says it; a folder says nothing."""
+    """Return the holder of a lock from the file; a folder does not contain it."""
     with suppress(OSError):  # a folder
         if written := re.fullmatch(rb"process [0-9]+\n", os.pread(descriptor, 64, 0)):
             return written[0].decode().strip()

@@ -1,4 +1,4 @@
-"""Writes micro-batches to the tables, and what must be written when none arrive: heartbeats and folds."""
+"""Writes micro-batches to the tables, and without batches heartbeats and folds."""
 
 import threading
 import time
@@ -31,18 +31,18 @@ from streaming.tables.tables import OtherWriterError, Tables
 
 Clock = Callable[[], int]
 Missed = Callable[[Progress, Mapping[int, int]], str | None]
-"""Says why records may have been missed on the way to these positions, as `TopicWatch.missed` does."""
+"""Returns why records may have been missed on the way to these positions, as `TopicWatch.missed`."""
 
 MAX_NAMED_GROUPS: Final = 500
-"""Up to this many groups are looked up by name; for more, reading the whole tables is faster."""
+"""Up to this many groups are read by name; for more, reading the whole tables is faster."""
 
 
 _MOST_IN_DOUBT: Final = 100
-"""After so many commits that may have arrived, the tables are asked which of them did."""
+"""After this many commits that may have arrived, the tables are read to find out."""
 
 
 class ChangesCommitter:
-    """Commits to `changes`, each on top of what this writer wrote last and of nothing else."""
+    """Commits to `changes`, each directly on top of this writer's last commit."""
 
     def __init__(self, tables: Tables, said: Progress) -> None:
         self._tables = tables
@@ -50,7 +50,7 @@ class ChangesCommitter:
         self._observed: Progress | None = None
 
     def reread(self) -> Progress:
-        """Return the progress that the tables have; raises `OtherWriterError` as `append` does."""
+        """Return the progress in the tables; raises `OtherWriterError` as `append` does."""
         found = self._tables.progress()
         if found not in self._known:
             raise OtherWriterError(self._tables.root)
@@ -60,12 +60,14 @@ class ChangesCommitter:
     def append(
         self, rows: pa.Table, progress: Progress, *, is_batch: bool, new: NewFiles | None = None
     ) -> None:
-        """Append rows (schema `CHANGES`), new files of further ones, and the progress; raises
-        `OtherWriterError` where another writer has committed."""
+        """Append rows (schema `CHANGES`), new files with further rows, and the progress.
+
+        Raises `OtherWriterError` if another writer has committed.
+        """
         if len(self._known) > _MOST_IN_DOUBT:
             self.reread()
         known = self._known
-        self._known = [*known, progress]  # arrives, perhaps, even if the storage says that it failed
+        self._known = [*known, progress]  # may arrive even if the storage reports a failure
         is_observation = is_batch or is_observation_due(progress, self._observed)
         self._tables.append_changes(
             rows,
@@ -83,9 +85,9 @@ class ChangesCommitter:
 class BatchWriter:
     """Applies batches to the tables, in order and each once; the only writer of progress.
 
-    One lock serializes it with heartbeats, which come from another thread. Folds are serialized with each
-    other alone, as they may take seconds: they write other tables, from changes that are committed. After a
-    batch that failed nothing more is written: whether its commit arrived is for the next start to find out.
+    A lock serializes batches and heartbeats, which come from another thread. Folds, which may take seconds,
+    only exclude each other: they write other tables, from committed changes. After a failed batch nothing
+    more is written: the next start finds out whether its commit arrived.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class BatchWriter:
         clock: Clock = now_ms,
         said: Progress | None = None,
     ) -> None:
-        """`said` is what the tables said when `progress` was made of it (None: what they say now)."""
+        """`said` is the progress in the tables from which `progress` was derived (None: the current one)."""
         self._tables = tables
         self._query_id = query_id
         self._positions = positions
@@ -135,7 +137,7 @@ class BatchWriter:
         self._report(replace(report, seconds=time.monotonic() - started))
 
     def apply(self, results: ShardResults, batch_id: int) -> BatchReport:
-        """Write what a batch gave, unless the tables have it already."""
+        """Write the results of a batch, unless the tables already have them."""
         with self._lock:
             try:
                 return self._apply(results, batch_id)
@@ -152,13 +154,13 @@ class BatchWriter:
         tombstones_kept_ms: int | None = None,
         alerts_evaluated_at: int | None = None,
     ) -> None:
-        """Commit a heartbeat: the progress as it stands, with the partitions' ends as the brokers give them,
-        and the retention if it was read again.
+        """Commit a heartbeat: the current progress, with the partitions' ends from the brokers, and the
+        retention if it was read again.
 
-        `asked_at` (ms) is when the brokers were asked for all ends, and before they answered. What is read to
-        these ends is complete as of then: a process may have been suspended since. None: not all were asked.
-        `tombstones_kept_ms` is `delete.retention.ms` of the topic, `alerts_evaluated_at` (ms) when alerts
-        were last evaluated; None leaves what is known.
+        `asked_at` (ms) is the time before all ends were requested. What is read up to these ends is complete
+        as of then: the process may have been suspended since. None: not all were requested.
+        `tombstones_kept_ms` is `delete.retention.ms` of the topic, `alerts_evaluated_at` (ms) the last
+        evaluation of alerts; None keeps the known value.
         """
         with self._lock:
             if self._is_broken:
@@ -178,12 +180,13 @@ class BatchWriter:
             self._commits.append(CHANGES.empty_table(), self.progress, is_batch=False)
 
     def took(self, batch_ms: int) -> None:
-        """Note how long a batch took as a whole (ms), for the next commit: its own was a part of that."""
+        """Record the total duration of a batch (ms) for the next commit: the batch's own commit is part of
+        it."""
         with self._lock:
             self.progress = replace(self.progress, batch_ms=batch_ms)
 
     def fold(self) -> int:
-        """Fold what has been appended; return the number of rows."""
+        """Fold the appended changes; return the number of rows."""
         with self._folding:
             with self._lock:
                 if self._is_broken:
@@ -191,12 +194,12 @@ class BatchWriter:
                 waiting = self._rows_since_fold
             folded = self._tables.fold()
             with self._lock:
-                self._rows_since_fold -= waiting  # others may have come meanwhile, and may be folded, too
+                self._rows_since_fold -= waiting  # others may have come meanwhile, and may already be folded
             return folded
 
     @property
     def rows_since_fold(self) -> int:
-        """How many appended rows wait for a fold."""
+        """The number of appended rows that are not folded yet."""
         return self._rows_since_fold
 
     def _apply(self, results: ShardResults, batch_id: int) -> BatchReport:
@@ -223,13 +226,13 @@ class BatchWriter:
         )
 
     def _may_be_appended(self, batch_id: int) -> bool:
-        """Tell whether the tables may have a batch already: Spark runs only the first one again, but tables
-        that are newer than the checkpoint have further ones."""
+        """Whether the tables may already have a batch: Spark only replays the first one, but tables newer
+        than the checkpoint have further ones."""
         appended = self.progress.batch_id
         return self._is_first or appended is None or batch_id <= appended
 
     def _append(self, results: ShardResults, progress: Progress) -> "_Made":
-        """Append quarantine first and changes last: the commit to `changes` is what makes the batch done."""
+        """Append quarantine first and changes last: the commit to `changes` completes the batch."""
         positions = self._positions(progress.batch_id)
         if reason := self._missed(progress, positions):
             raise RebuildNeededError(reason)
@@ -256,9 +259,9 @@ class BatchWriter:
         return made
 
     def _portions(self, results: ShardResults, now: int) -> Iterable[pa.Table]:
-        """Return the changes of a batch, a part at a time: what is held takes several times its size.
+        """Return the changes of a batch in portions: those in memory take several times their size.
 
-        Why an offset was removed depends on what else the batch changed: then all at once.
+        If an offset was removed whose cause depends on other changes of the batch, all are one portion.
         """
         removed = results.newest_removal
         if removed is not None and removed >= watched_since(self.progress.retention, now):
@@ -266,8 +269,8 @@ class BatchWriter:
         return results.portions()
 
     def _made(self, new: NewFiles, before: "_Made", changes: pa.Table, *, sequence: int, now: int) -> "_Made":
-        """Make rows of a portion of changes; with those that wait, they are written and let go once they are
-        enough for files."""
+        """Convert a portion of changes to rows; with the waiting ones they are written once they are enough
+        for files."""
         rows, clamped = change_rows(changes, sequence=sequence, batch_time=now)
         waiting = pa.concat_tables([before.waiting, self._with_causes(rows, now)])
         if is_enough := is_full(len(waiting), waiting.nbytes):
@@ -281,7 +284,7 @@ class BatchWriter:
         )
 
     def _with_causes(self, changes: pa.Table, now: int) -> pa.Table:
-        """Say why offsets were removed; looks into tables and metadata only if that may tell."""
+        """Add the causes of removals; reads tables and metadata only if these may decide."""
         retention = self.progress.retention
         is_undecided = undecided(changes, retention, now)
         if not is_undecided.any():
@@ -302,8 +305,7 @@ class BatchWriter:
 
 @dataclass(frozen=True)
 class _Made:
-    """What has been made of the changes of a batch, besides new files: rows (schema `CHANGES`) that wait for
-    one."""
+    """The converted part of a batch, besides new files: rows (schema `CHANGES`) waiting for a file."""
 
     rows: int = 0
     offsets: int = 0
@@ -313,7 +315,7 @@ class _Made:
 
 
 def _refuse_longer_batch(batch_id: int, positions: Mapping[int, int], progress: Progress, root: str) -> None:
-    """Refuse a batch that is in the tables already but reached less far then: its rest would be lost."""
+    """Reject a batch that is already in the tables but ended earlier then: its rest would be lost."""
     for partition, position in positions.items():
         reached = progress.partitions.get(partition, PartitionProgress()).position
         if position > reached:
@@ -326,7 +328,7 @@ def _refuse_longer_batch(batch_id: int, positions: Mapping[int, int], progress: 
 
 
 def _refuse_other_changes(batch_id: int, results: ShardResults, progress: Progress) -> None:
-    """Refuse to go on with shards that were filled from fewer records than the tables."""
+    """Reject shards that were filled from fewer records than the tables."""
     appended = progress.fingerprint
     if appended is None or progress.batch_id != batch_id:
         return
@@ -339,7 +341,7 @@ def _refuse_other_changes(batch_id: int, results: ShardResults, progress: Progre
 
 
 def _held_back(progress: Progress) -> frozenset[int]:
-    """Return the partitions whose end is held back by an open transaction."""
+    """Return the partitions whose last stable offset is held back by an open transaction."""
     return frozenset(
         number for number, partition in progress.partitions.items() if partition.held_back_since is not None
     )

@@ -1,6 +1,6 @@
 """Java on this machine, and the jars that Spark and the demo's broker need.
 
-`python -m streaming.jvm.jars` fills the jar cache; `class_archive` says where the classes are kept with which
+`python -m streaming.jvm.jars` fills the jar cache. `class_archive` locates the archive of classes with which
 the job's JVM starts sooner.
 """
 
@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 __all__ = ["ensure_jars", "find_java"]
 
-# What is run with -m must not be loaded with its package.
+# Lazily, because a module that runs with -m must not be loaded together with its package.
 __getattr__ = lazily({"ensure_jars": "streaming.jvm.jars", "find_java": "streaming.jvm.java"})

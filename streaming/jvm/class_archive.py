@@ -1,9 +1,9 @@
-"""Where the archive of the classes is that the JVM of the job loads, and whether it fits.
+"""The archive of the classes that the job's JVM loads.
 
-With an archive (Java's application class data sharing) a JVM maps some 20,000 classes into memory, instead
-of unpacking, parsing and verifying each. `python -m streaming.demo.training` makes it by a run of the job,
-for one Java and one class path: its name carries a digest of both, and its size. The JVM compares again what
-it was made for, and starts without an archive that does not fit.
+With an archive (Java's application class data sharing) a JVM maps about 20,000 classes into memory, instead
+of unpacking, parsing and verifying each. `python -m streaming.demo.training` creates it by a run of the job,
+for one Java and one class path: its name has a digest of both, and its size. The JVM checks again that it
+matches, and starts without an archive that does not.
 """
 
 import hashlib
@@ -18,28 +18,28 @@ from streaming.jvm.java import find_java, java_version, said_of_version
 from streaming.jvm.ownership import refuse_foreign
 
 TRIED: Final = 17
-"""The release of Java that this was tried with; others start without an archive."""
+"""The Java release that archives were tested with; others start without one."""
 
 _IN_PLACE: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
-"""Map the archive where it was made for: elsewhere, as Java does by itself, every page of it is rewritten."""
+"""Map the archive at its original address. By default Java picks another one, and rewrites every page."""
 
-_KEPT: Final = 3  # archives of 180 MB each: those of other checkouts or of the release before
+_KEPT: Final = 3  # archives of 180 MB each: also those of other checkouts or of the release before
 
 
 def archive_options(jars: Path) -> list[str]:
-    """Return the options with which a JVM uses the archive of its classes, if there is one that fits."""
+    """Return the JVM options that use the archive; none without a matching archive."""
     archive = find_archive(jars)
     return [] if archive is None else [*_IN_PLACE, f'"-XX:SharedArchiveFile={archive}"']
 
 
 def find_archive(jars: Path) -> Path | None:
-    """Return the archive if it is there as a whole: a JVM would not survive one that was cut short.
+    """Return the matching archive if it is complete: a truncated one would crash the JVM.
 
-    Raises `ForeignFileError` where others may write it.
+    Raises `ForeignFileError` if others may write it.
     """
     name = archive_name(jars)
     found = [] if name is None else jars.parent.glob(f"{name}-*.jsa")
-    with suppress(OSError):  # another set-up may be removing it
+    with suppress(OSError):  # another installation may be removing it
         for file in found:
             if file.name == _with_size(name or "", file):
                 refuse_foreign([file], "archive of classes")
@@ -48,14 +48,14 @@ def find_archive(jars: Path) -> Path | None:
 
 
 def archiving_options(file: Path) -> list[str]:
-    """Return the options with which a JVM writes an archive when it ends: for some ten seconds."""
+    """Return the JVM options that write an archive when the JVM ends, which takes about ten seconds."""
     return [f'"-XX:ArchiveClassesAtExit={file}"']
 
 
 def archive_name(jars: Path) -> str | None:
-    """Return how the name of the archive begins: `classes-<digest>`; None for another Java.
+    """Return the beginning of the archive's name, `classes-<digest>`; None for another Java release.
 
-    The digest is of what `java -version` prints, and of the place, size and time of change of every jar.
+    The digest is of the output of `java -version`, and of path, size and modification time of every jar.
     """
     java = find_java()
     if java_version(java) != TRIED:
@@ -68,11 +68,11 @@ def archive_name(jars: Path) -> str | None:
 
 
 def put_in_place(made: Path, cache: Path, name: str) -> Path:
-    """Give an archive its name in the cache, which ends with its size; drop all but the newest few.
+    """Move an archive to its final name in the cache, which ends with its size; keep only the newest few.
 
-    It gets it in one step, and once it is on the disk. Returns where it is.
+    It is synced to the disk first, and then renamed in one step. Returns its path.
     """
-    made.chmod(0o444)  # as jars, for all who use the cache
+    made.chmod(0o444)  # readable for all users of the cache, like jars
     with made.open("rb") as file:
         os.fsync(file.fileno())
     archive = made.replace(cache / _with_size(name, made))
@@ -87,6 +87,6 @@ def _with_size(name: str, file: Path) -> str:
 
 def _class_path(jars: Path) -> Iterator[Path]:
     yield from sorted(jars.glob("*.jar"))
-    pyspark = importlib.util.find_spec("pyspark")  # not imported: that takes half a second
+    pyspark = importlib.util.find_spec("pyspark")  # importing it would take half a second
     if pyspark is not None and pyspark.origin is not None:
         yield from sorted((Path(pyspark.origin).parent / "jars").glob("*.jar"))

@@ -1,25 +1,26 @@
 """Fills the jar cache from the exact list in `conf/ivy.xml`, with the Ivy jar inside PySpark.
 
-`conf/jars.sha256` says what is in each jar: a set is put in place once all of them are that, and is checked
-again whenever it is asked for (7 ms for the connector). A cache that others may write is refused.
+`conf/jars.sha256` has the digest of each jar. A jar set is put in place once all digests match, and checked
+again whenever it is requested (7 ms for the connector). A cache that others may write is refused.
 
-A jar set is one directory that never changes once it is there: its name carries a digest of its list, so
-another release of offsetlake uses another directory, and a running process keeps its jars. Ivy retrieves into
-a temporary directory beside it, which is then renamed: a download that is killed leaves no jar set, only
-Ivy's own downloads, where the next attempt goes on. A set that is complete needs neither network nor JVM.
+A jar set is one directory, which never changes afterwards: its name has a digest of its list, so another
+release of offsetlake uses another directory, and a running process keeps its jars. Ivy retrieves into a
+temporary directory beside it, which is then renamed: a killed download leaves no jar set, only Ivy's own
+downloads, from which the next attempt continues. A complete set needs neither network nor JVM.
 
-    python -m streaming.jvm.jars  # fill the cache with all that the commands need, the demo's broker included
+    python -m streaming.jvm.jars  # fill the cache with all that the commands need, with the demo's broker
 """
 
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -32,14 +33,16 @@ from streaming.jvm.java import find_java
 from streaming.jvm.ownership import refuse_foreign, refuse_replaceable
 from streaming.model.errors import MisuseError, OffsetlakeError
 
+_log = logging.getLogger(__name__)
+
 JarSet = Literal["connector", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"]
 
-_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # the others are for the tests
+_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # only tests need the others
 
-_MODE: Final = 0o755  # whatever the umask: what others may write is refused
+_MODE: Final = 0o755  # whatever the umask: a cache that others may write is refused
 
 _SILENCE_LIMIT: Final = 90.0  # seconds; longer than any single wait that ivysettings.xml allows
-_TELLING: Final = (  # what in Ivy's log explains a failure, the most telling first
+_EXPLAINING: Final = (  # lines of Ivy's log that explain a failure, the most specific first
     re.compile(r"Server access error at url .*"),
     re.compile(r"module not found: .*"),
     re.compile(r".*\[FAILED *\].*"),
@@ -48,11 +51,11 @@ _TELLING: Final = (  # what in Ivy's log explains a failure, the most telling fi
 
 
 class JarError(OffsetlakeError):
-    """The jars that something needs are not there and could not be retrieved."""
+    """Required jars are missing and could not be retrieved."""
 
     @classmethod
     def not_retrieved(cls, conf: JarSet, cache: Path, *, what: str, ivy_says: str, log: Path) -> "JarError":
-        """Say what failed, in Ivy's own words, and what to do."""
+        """Ivy failed; the message quotes it."""
         return cls(
             f"retrieving the {conf} jars of {ivy_file()} into {cache}: {what}. Ivy says: {ivy_says}. "
             "Check the network; behind a proxy set HTTPS_PROXY, with a mirror of your own name Ivy settings "
@@ -61,7 +64,7 @@ class JarError(OffsetlakeError):
 
     @classmethod
     def others(cls, conf: JarSet, difference: str, log: Path) -> "JarError":
-        """Say that the registry gave other jars than those listed, and what to do."""
+        """The registry returned jars other than the listed ones."""
         return cls(
             f"retrieving the {conf} jars of {ivy_file()}: {difference}. None was installed. Try again; if "
             "it persists, the registry or a mirror has a file other than the one of this release: contact "
@@ -70,7 +73,6 @@ class JarError(OffsetlakeError):
 
     @classmethod
     def unusable(cls, cache: Path, error: OSError) -> "JarError":
-        """Say that the cache cannot be read or written."""
         return cls(
             f"jar cache {cache}: expected to read and write there, found {error}. Name a folder of your own "
             "in OFFSETLAKE_JARS."
@@ -78,20 +80,17 @@ class JarError(OffsetlakeError):
 
     @classmethod
     def no_ivy(cls, found: str) -> "JarError":
-        """Say that PySpark, or the Ivy jar inside it, is missing."""
         return cls(
             f"retrieving jars: expected the Ivy jar of PySpark, found {found}. "
             "Reinstall pyspark (`make setup`)."
         )
 
 
-def ensure_jars(
-    conf: JarSet, *, cache: Path | None = None, warn: Callable[[str], object] = lambda _: None
-) -> Path:
+def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
     """Return the directory that holds exactly the jars of this configuration, retrieved if need be.
 
-    `warn` is told of a set that was there and is replaced. Raises `JarError`, and `ForeignFileError` where
-    others may write the cache.
+    Warns of a set that was there and is replaced. Raises `JarError`, and `ForeignFileError` where others may
+    write the cache.
     """
     cache = default_cache() if cache is None else cache.resolve()
     directory = jar_directory(conf, cache)
@@ -100,7 +99,7 @@ def ensure_jars(
         difference = difference_to_list(conf, directory)
         if difference is not None:
             if directory.exists():
-                warn(f"jars {directory}: {difference}; retrieved again")
+                _log.warning("jars %s: %s; retrieved again", directory, difference)
             _retrieve(conf, directory)
     except OSError as error:
         raise JarError.unusable(cache, error) from error
@@ -108,7 +107,7 @@ def ensure_jars(
 
 
 def difference_to_list(conf: JarSet, directory: Path) -> str | None:
-    """Say in what the directory differs from the listed jars, by name or content; None: in nothing."""
+    """Describe how the directory differs from the listed jars, by name or content; None: not at all."""
     if not _has_listed_names(conf, directory):
         return f"expected {len(listed_jars(conf))} jars, found others"
     digests = listed_digests()
@@ -119,7 +118,7 @@ def difference_to_list(conf: JarSet, directory: Path) -> str | None:
 
 
 def jar_directory(conf: JarSet, cache: Path) -> Path:
-    """Return where the jar set of the present list belongs: `<cache>/<conf>-<digest of the list>`."""
+    """Return the directory of the current jar set: `<cache>/<conf>-<digest of the list>`."""
     digest = hashlib.sha256("\n".join(sorted(listed_jars(conf))).encode()).hexdigest()
     return cache / f"{conf}-{digest[:8]}"
 
@@ -135,13 +134,12 @@ def listed_jars(conf: JarSet) -> frozenset[str]:
 
 
 def listed_digests() -> dict[str, str]:
-    """Return the SHA-256 of every jar, by its file name: `conf/jars.sha256`, in the format of sha256sum."""
+    """Return the SHA-256 of every jar, by file name: `conf/jars.sha256`, in the format of sha256sum."""
     lines = (line.split() for line in digest_file().read_text(encoding="ascii").splitlines())
     return {name: digest for digest, name in lines}
 
 
 def sha256_of(file: Path) -> str:
-    """Return the SHA-256 of a file's content, in hex."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -155,17 +153,15 @@ def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def ivy_file() -> Path:
-    """Return the path of the list of jars."""
     return conf_dir() / "ivy.xml"
 
 
 def digest_file() -> Path:
-    """Return the path of the list of what is in the jars."""
     return conf_dir() / "jars.sha256"
 
 
 def _refuse_foreign(cache: Path, directory: Path) -> None:
-    """Refuse a cache, or a jar set in it, that others than this user and root may write."""
+    """Refuse a cache, or a jar set in it, that users other than this one and root may write."""
     refuse_foreign([cache, directory, *sorted(directory.glob("*.jar"))], "jar cache")
     if cache.exists():
         refuse_replaceable(cache, "jar cache")
@@ -176,9 +172,9 @@ def _has_listed_names(conf: JarSet, directory: Path) -> bool:
 
 
 def _retrieve(conf: JarSet, directory: Path) -> None:
-    """Let Ivy fill a temporary directory, check it against the list, and put it in place in one step."""
+    """Let Ivy fill a temporary directory, check it against the list, and rename it in one step."""
     cache = directory.parent
-    for folder in (*reversed(cache.parents), cache):  # `parents=True` has them as the umask says
+    for folder in (*reversed(cache.parents), cache):  # `parents=True` would apply the umask
         folder.mkdir(_MODE, exist_ok=True)
     refuse_replaceable(cache, "jar cache")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".retrieving-") as scratch:
@@ -195,7 +191,7 @@ def _retrieve(conf: JarSet, directory: Path) -> None:
 
 
 def _forget_downloads(conf: JarSet, cache: Path) -> None:
-    """Delete what Ivy keeps of jars that are not those listed: it would give them again."""
+    """Delete Ivy's downloads that differ from the listed jars: it would use them again."""
     digests = listed_digests()
     for name in listed_jars(conf):
         for download in (cache / "ivy").rglob(name):
@@ -215,14 +211,14 @@ def _put_in_place(conf: JarSet, retrieved: Path, directory: Path) -> None:
 
 
 def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
-    """Run Ivy to its end, or until it has said nothing for too long."""
+    """Run Ivy until it ends, or writes no output for too long."""
     command = _ivy_command(conf, target, cache)
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdout=output, stderr=output, umask=0o777 & ~_MODE) as ivy,
     ):
         try:
-            exit_code = _wait_while_it_talks(ivy, log)
+            exit_code = _wait_while_log_grows(ivy, log)
         finally:
             ivy.kill()
     if exit_code is None:
@@ -234,8 +230,8 @@ def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
     raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
 
 
-def _wait_while_it_talks(process: subprocess.Popen[bytes], log: Path) -> int | None:
-    """Return the exit code, or None when the log has stood still for `_SILENCE_LIMIT` seconds."""
+def _wait_while_log_grows(process: subprocess.Popen[bytes], log: Path) -> int | None:
+    """Return the exit code, or None once the log has not grown for `_SILENCE_LIMIT` seconds."""
     size, since = -1, time.monotonic()
     while time.monotonic() - since < _SILENCE_LIMIT:
         if (now := log.stat().st_size) != size:
@@ -261,7 +257,7 @@ def _ivy_command(conf: JarSet, target: Path, cache: Path) -> list[str]:
 
 
 def _proxy_options(environment: Mapping[str, str]) -> list[str]:
-    """Translate HTTPS_PROXY, which pip and curl follow and Java does not."""
+    """Translate HTTPS_PROXY, which pip and curl use, but Java does not."""
     address = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
     if "://" not in address:
         return []
@@ -272,7 +268,7 @@ def _proxy_options(environment: Mapping[str, str]) -> list[str]:
 
 
 def _ivy_jar() -> Path:
-    pyspark = importlib.util.find_spec("pyspark")  # not imported: that takes half a second
+    pyspark = importlib.util.find_spec("pyspark")  # importing it would take half a second
     if pyspark is None or pyspark.origin is None:
         raise JarError.no_ivy("no package pyspark")
     jars = Path(pyspark.origin).parent / "jars"
@@ -283,7 +279,7 @@ def _ivy_jar() -> Path:
 
 
 def _identity(directory: Path) -> int | None:
-    """Tell a directory from another that takes its place."""
+    """Identify a directory, to notice its replacement by another one."""
     return directory.stat().st_ino if directory.exists() else None
 
 
@@ -295,17 +291,17 @@ def _kind_of_failure(log: Path) -> str:
 
 def _telling_line(log: Path) -> str:
     text = log.read_text(errors="replace")
-    found = (match[0].strip() for pattern in _TELLING if (match := pattern.search(text)))
+    found = (match[0].strip() for pattern in _EXPLAINING if (match := pattern.search(text)))
     return next(found, "nothing that explains it")
 
 
 def main() -> int:
-    """Fill the cache with all that the commands need and print what was done; return the exit code."""
+    """Fill the cache with all that the commands need, print the result, and return the exit code."""
     for conf in _WANTED_BY_USERS:
         started = time.monotonic()
         before = _identity(jar_directory(conf, default_cache()))
         try:
-            directory = ensure_jars(conf, warn=print)
+            directory = ensure_jars(conf)
         except OffsetlakeError as error:
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark, Ivy and the local broker run on, and checks that it is new enough."""
+"""Finds the Java for Spark, Ivy and the local broker, and checks its version."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from typing import Final
 
 from streaming.model.errors import OffsetlakeError
 
-MINIMUM_JAVA: Final = 17  # Spark 4 and Kafka 4 are both compiled for it
+MINIMUM_JAVA: Final = 17  # required by Spark 4 and Kafka 4
 
 _EXPECTED: Final = f"looking for Java: expected Java {MINIMUM_JAVA} or newer"
 _HINT: Final = (
@@ -25,24 +25,22 @@ class JavaError(OffsetlakeError):
 
     @classmethod
     def not_found(cls, where: str) -> "JavaError":
-        """Say that there is no `java` in the place where one was looked for."""
         return cls(f"{_EXPECTED}, found no java {where}. {_HINT}")
 
     @classmethod
     def too_old(cls, java: Path, version: int) -> "JavaError":
-        """Say which version was found, and where."""
         return cls(f"{_EXPECTED}, found Java {version} at {java}. {_HINT}")
 
     @classmethod
     def unusable(cls, java: Path, found: str) -> "JavaError":
-        """Say that the program called java does not act like one."""
+        """The program does not behave like Java."""
         return cls(f"{_EXPECTED}, found that `{java} -version` does not name its version: {found}. {_HINT}")
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of `java`, of version 17 or newer: that of JAVA_HOME, else the first on PATH.
+    """Return the path of `java`, of version 17 or newer: that of JAVA_HOME, else the first one on PATH.
 
-    A JAVA_HOME without Java is an error and not passed over, because Spark would not pass over it either.
+    A JAVA_HOME without Java is an error, since Spark would not ignore it either. Raises `JavaError`.
     """
     java = _locate_java(environment)
     version = java_version(java)
@@ -62,7 +60,7 @@ def java_version(java: Path) -> int:
 
 @lru_cache
 def said_of_version(java: Path) -> str:
-    """Return what `java -version` prints: version, build and vendor; asked once per path."""
+    """Return the output of `java -version`: version, build and vendor; cached per path."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
@@ -73,7 +71,7 @@ def said_of_version(java: Path) -> str:
 
 
 def parse_java_version(text: str) -> int | None:
-    """Return the feature version in what `java -version` prints, or None.
+    """Return the feature version in the output of `java -version`, or None.
 
     >>> parse_java_version('openjdk version "17.0.15" 2025-04-15')
     17

@@ -1,4 +1,4 @@
-"""Spark's log: everything that the JVM and its Python workers print goes there, and a long one is rolled."""
+"""Spark's log: the output of the JVM and its Python workers, rolled when it is long."""
 
 import os
 import shutil
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Final
 
 LOG_BYTES: Final = 10_000_000
-"""From which size on it is rolled."""
+"""The size at which it is rolled."""
 
 _KEPT: Final = 3
 
 
 @contextmanager
 def output_to(log_file: Path) -> Iterator[None]:
-    """Send what processes started meanwhile (the JVM and its Python workers) print to a file.
+    """Redirect the output of processes that are started meanwhile (the JVM and its Python workers) to a file.
 
-    They inherit standard output and error, and would mix their chatter into the command's own lines.
+    They inherit standard output and error; otherwise their output would mix with the command's own lines.
     """
     log_file.parent.mkdir(parents=True, exist_ok=True)
     roll_log(log_file)
@@ -34,10 +34,10 @@ def output_to(log_file: Path) -> Iterator[None]:
 
 
 def roll_log(log_file: Path, *, most_bytes: int = LOG_BYTES) -> None:
-    """Keep a log that has become long under another name, and a few that were kept before it; go on anew.
+    """If a log is long, keep it under another name, with a few older ones, and empty it.
 
-    It is copied and emptied: the JVM and its Python workers have it open, and write at its end wherever that
-    is. What cannot be copied is left.
+    It is copied and truncated: the JVM and its Python workers have it open, and append wherever its end is.
+    If it cannot be copied, it stays.
     """
     try:
         if not log_file.is_file() or log_file.stat().st_size <= most_bytes:
@@ -47,7 +47,7 @@ def roll_log(log_file: Path, *, most_bytes: int = LOG_BYTES) -> None:
                 _kept_log(log_file, number - 1).replace(_kept_log(log_file, number))
         shutil.copy(log_file, _kept_log(log_file, 1))
         os.truncate(log_file, 0)
-    except OSError:  # the disk is full, for instance: it may be done the next time
+    except OSError:  # the disk is full, for instance: the next start tries again
         return
 
 

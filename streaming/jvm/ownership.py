@@ -1,7 +1,7 @@
-"""Refuses what runs as the job when others own it, or may write it: they would run code as the job.
+"""Refuses files that run as the job if others own or may write them: they could run code as the job.
 
-Trusted are this user and root. Of a folder that lies above, only this matters: whether others own it, or
-everybody may rename what is in it.
+This user and root are trusted. For the folders above, two things matter: whether others own them, and whether
+everybody may rename files in them.
 """
 
 import os
@@ -17,11 +17,10 @@ _BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class ForeignFileError(OffsetlakeError):
-    """What would run as this process belongs to another user, or others may write it."""
+    """A file that would run as this process belongs to another user, or others may write it."""
 
     @classmethod
     def owned(cls, path: Path, what: str, found: os.stat_result, instead: str) -> "ForeignFileError":
-        """Say whose it is, and what to do."""
         return cls(
             f"{what}: expected that {path} belongs to {_name_of(os.geteuid())} or root, found that it "
             f"belongs to {_name_of(found.st_uid)}, who could run code as this process. {instead}, or remove "
@@ -30,7 +29,6 @@ class ForeignFileError(OffsetlakeError):
 
     @classmethod
     def writable(cls, path: Path, what: str, found: os.stat_result, instead: str) -> "ForeignFileError":
-        """Say who may write it, and what to do."""
         return cls(
             f"{what}: expected that only its owner may write {path}, found mode "
             f"{stat.S_IMODE(found.st_mode):04o} (owner {_name_of(found.st_uid)}): others could run code as "
@@ -42,8 +40,9 @@ _ANOTHER: Final = "Name a folder of your own in OFFSETLAKE_JARS"
 
 
 def refuse_foreign(paths: Iterable[Path], what: str) -> None:
-    """Raise `ForeignFileError` for the first of these that another user than this one or root owns, or others
-    may write; what is not there is passed over. Links are followed. `what` begins the error."""
+    """Raise `ForeignFileError` for the first path that a user other than this one or root owns, or others may
+    write. Missing paths are skipped; links are followed. The error begins with `what`.
+    """
     for path in paths:
         try:
             found = path.stat()
@@ -56,11 +55,11 @@ def refuse_foreign(paths: Iterable[Path], what: str) -> None:
 
 
 def refuse_replaceable(folder: Path, what: str, *, instead: str = _ANOTHER) -> None:
-    """Raise `ForeignFileError` if another user than this one or root owns a folder above this one, or
-    everybody may write it, and so replace what is in it. `what` begins the error, `instead` says what to do.
+    """Raise `ForeignFileError` if a user other than this one or root owns a folder above this one, or
+    everybody may write it, and so replace its content. The error begins with `what`; `instead` is the advice.
 
-    Not where only owners may rename (as in /tmp), nor where a volume is mounted: that of a container belongs
-    to root, and everybody may write it.
+    Exempt are folders where only owners may rename (such as /tmp), and mount points: a volume in a container
+    belongs to root, and everybody may write it.
     """
     for above in folder.parents:
         found = above.stat()

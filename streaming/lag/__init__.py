@@ -1,5 +1,5 @@
-"""Lag: committed offsets held against where the logs of their partitions start and end.
+"""Lag and health of committed offsets, from samples of where the logs of their partitions start and end.
 
-Pure functions of rows; whoever asks brokers or tables for log ends hands the answers in. Lag in records and
-seconds is `lag_time`; the rules of health are `rules`.
+Pure functions of Arrow tables: callers read tables and brokers. Lag in records and in seconds is in
+`lag_time`, the rules of health are in `rules`.
 """

@@ -1,6 +1,6 @@
-"""Whether groups are well, and which of their positions tells: the rules applied to rows.
+"""The health of positions and groups: `streaming.lag.rules` applied to Arrow tables.
 
-A group takes the status of its worst partition.
+A group has the status of its worst partition.
 """
 
 from dataclasses import replace
@@ -49,32 +49,32 @@ PARTITION_HEALTH: Final = pa.schema(
     [
         ("status", pa.string()),  # one of `STATUSES`
         ("reason", pa.string()),  # one of `REASONS`
-        ("since", TIMESTAMP),  # from when on that is known to be so; null for OK and UNKNOWN
-        ("commits", pa.int64()),  # of the window
-        ("pace_is_known", pa.bool_()),  # there are enough of them to tell how often it is committed
-        ("first_offset", pa.int64()),  # of the window
+        ("since", TIMESTAMP),  # when the status began, as far as known; null for OK and UNKNOWN
+        ("commits", pa.int64()),  # number of commits in the window
+        ("pace_is_known", pa.bool_()),  # there are enough commits to know how often the group commits
+        ("first_offset", pa.int64()),  # of the window, as the next three
         ("first_at", TIMESTAMP),
         ("last_offset", pa.int64()),
         ("last_at", TIMESTAMP),
-        ("rewound_from", pa.int64()),  # the offset before it went back; null: it did not
+        ("rewound_from", pa.int64()),  # the offset before the rewind; null, as the next: there was none
         ("rewound_to", pa.int64()),
     ]
 )
-"""What is said of a position, beside its key and its lag."""
+"""The columns that health adds to a position."""
 
 GROUP_HEALTH: Final = pa.schema(
     [
         KEY[0],
         *list(PARTITION_HEALTH)[:2],
-        *KEY[1:],  # the partition that decides: the worst, and of these the one that is furthest behind
+        *KEY[1:],  # the deciding partition: the one with the largest lag among those of the worst status
         pa.field("committed_offset", pa.int64()),
         *LAG,
         *list(PARTITION_HEALTH)[2:],
-        ("partitions", pa.int64()),  # positions that the group has
-        ("partitions_not_ok", pa.int64()),  # of these, those of any other status
+        ("partitions", pa.int64()),  # number of positions of the group
+        ("partitions_not_ok", pa.int64()),  # number of positions whose status is not OK
     ]
 )
-"""What is said of a group: the facts are those of the partition that decides."""
+"""The health of a group. The columns from topic to rewound_to are those of the deciding partition."""
 
 
 def health(
@@ -86,9 +86,9 @@ def health(
     max_age_ms: int,
     rules: HealthRules | None = None,
 ) -> pa.Table:
-    """Return the status of each group (schema `GROUP_HEALTH`), the worst first, at a moment (ms).
+    """Return the status of each group at `now` (ms), the worst first (schema `GROUP_HEALTH`).
 
-    As `partition_health` has it of its positions.
+    Arguments as for `partition_health`.
     """
     rows = partition_health(positions, commits, samples, now=now, max_age_ms=max_age_ms, rules=rules)
     return group_health(rows)
@@ -103,13 +103,14 @@ def partition_health(
     max_age_ms: int,
     rules: HealthRules | None = None,
 ) -> pa.Table:
-    """Append the columns `PARTITION_HEALTH` to n positions, as they are at a moment (ms).
+    """Append the columns `PARTITION_HEALTH` at `now` (ms) to n positions.
 
-    `positions` are the live offsets: the columns `KEY`, committed_offset, commit_timestamp, `LAG` and, if
-    known, unreadable_source_offset and is_current (false: newer commits may not have been read). `commits`
-    (schema `COMMITS`) are those up to the position itself, those of its window and one before that; a key may
-    have none: of what is not behind no more than the position is looked at. `samples` (topic, topic_id,
-    partition, sampled_at, log_end) begin before these commits, and no later than a window before now.
+    `positions` are the live offsets: the columns `KEY`, committed_offset, commit_timestamp, `LAG` and
+    optionally unreadable_source_offset and is_current (false: newer commits may be unread). `commits` (schema
+    `COMMITS`) hold, for each position with lag, the newest commit, the other commits of its window and one
+    before the window; a position may have none, and then is judged by the commit in its own row. `samples`
+    (topic, topic_id, partition, sampled_at, log_end) begin before these commits, and at least one window
+    before `now`.
     """
     keys, codes = Numbering.of(positions, KEY_NAMES)
     found = Judging(positions, now=now, max_age_ms=max_age_ms, rules=rules or HealthRules()).facts(
@@ -119,8 +120,8 @@ def partition_health(
 
 
 class Judging:
-    """Judges positions (as `partition_health` has them) at a moment (ms): some of them at a time, as more is
-    read for some than for others. They are numbered in the order of their rows."""
+    """Judges positions (columns as for `partition_health`) at `now` (ms), in portions, because some need
+    older commits than others. Positions are numbered in the order of their rows."""
 
     def __init__(self, positions: pa.Table, *, now: int, max_age_ms: int, rules: HealthRules) -> None:
         self._now, self._max_age_ms, self._rules = now, max_age_ms, rules
@@ -134,8 +135,8 @@ class Judging:
             self._is_current = to_mask(positions["is_current"])
 
     def facts_at_rest(self, numbers: Index) -> pa.Table:
-        """Return what `facts` says of m positions that are not behind, without commits: it goes by their lag
-        and the newest commit alone."""
+        """Return the same as `facts` for m positions that are not behind. These need no commits: lag and
+        the newest commit decide."""
         own = self._own.where(numbers)
         reasons = reasons_at_rest(
             lags=from_numbers(self._lags[numbers], self._is_lag_known[numbers]),
@@ -145,7 +146,7 @@ class Judging:
         )
         offset = from_numbers(own.offsets, own.is_readable)
         at = to_timestamps(from_numbers(within_reach(own.at, self._now)))
-        said = {
+        known = {
             "status": status_words(STATUS_OF[reasons]),
             "reason": reason_words(reasons),
             "commits": from_numbers(np.ones(len(numbers), np.int64)),
@@ -153,16 +154,17 @@ class Judging:
             **dict.fromkeys(("first_offset", "last_offset"), offset),
             **dict.fromkeys(("first_at", "last_at"), at),
         }
-        columns = [said.get(field.name, pa.nulls(len(numbers), field.type)) for field in PARTITION_HEALTH]
+        columns = [known.get(field.name, pa.nulls(len(numbers), field.type)) for field in PARTITION_HEALTH]
         return pa.Table.from_arrays(columns, schema=PARTITION_HEALTH)
 
     def facts(
         self, numbers: Index, commits: Commits, samples: pa.Table, waits: Waits | None = None
     ) -> pa.Table:
-        """Return what is said (schema `PARTITION_HEALTH`) of m positions, by their numbers.
+        """Return the columns `PARTITION_HEALTH` of m positions, given by their numbers.
 
-        `commits` are of positions by their numbers, of these or of others. `waits` are theirs, if that is
-        known; else it is known since when records wait, as far as samples tell.
+        `commits` carry the numbers of positions; commits of positions not in `numbers` are ignored. `waits`
+        (m) come from `Habits`; without them, the samples alone show since when records wait, and no pause is
+        usual.
         """
         among = np.full(len(self._own.keys), NONE, np.int64)
         among[numbers] = np.arange(len(numbers))
@@ -197,15 +199,14 @@ class Judging:
 
 
 def with_columns(rows: pa.Table, columns: pa.Table) -> pa.Table:
-    """Append the n rows of other columns to n rows."""
     for field, column in zip(columns.schema, columns.columns, strict=True):
         rows = rows.append_column(field, column)
     return rows
 
 
 def given(health: pa.Table, reasons: Index) -> pa.Table:
-    """Return what is said (schema `PARTITION_HEALTH`) of n positions, some of which have another reason: the
-    number of one of `REASONS` whose status is OK or UNKNOWN (`NONE`: the one they have)."""
+    """Return the columns `PARTITION_HEALTH` of n positions with other reasons for some of them. `reasons`
+    are n numbers of `REASONS` whose status is OK or UNKNOWN (`NONE`: keep the reason)."""
     is_some = reasons != NONE
     if not is_some.any():
         return health
@@ -222,29 +223,27 @@ _OF_STATUS: Final = ("since", "rewound_from", "rewound_to")
 
 
 def has_stopped(rows: pa.Table) -> Mask:
-    """Tell which of n rows have the status STOPPED."""
     stopped: Mask = status_numbers(rows) == STOPPED
     return stopped
 
 
 def status_numbers(rows: pa.Table) -> Index:
-    """Return the numbers of the statuses of n rows."""
+    """Return the statuses of n rows as indexes into `STATUSES` (n int64)."""
     return numbers_or(pc.index_in(rows["status"], value_set=from_texts(STATUSES)), NONE)
 
 
 def status_words(statuses: Index) -> pa.Array:
-    """Return n statuses, given their numbers."""
     return from_texts(STATUSES).take(from_numbers(statuses))
 
 
 def reason_words(reasons: Index) -> pa.Array:
-    """Return n reasons, given their numbers; any where there is none."""
+    """Return n reasons in words from their numbers; an arbitrary one for `NONE`."""
     return from_texts([reason for reason, _ in REASONS]).take(from_numbers(np.maximum(reasons, 0)))
 
 
 def group_health(rows: pa.Table) -> pa.Table:
-    """Return what is said of each group (schema `GROUP_HEALTH`), the worst first, from positions with the
-    columns that `partition_health` appends."""
+    """Return the health of each group (schema `GROUP_HEALTH`), the worst first; of one status the longest
+    lag time first. `rows` are positions with the columns of `partition_health`."""
     codes, groups = numbered(rows["group"])
     statuses = status_numbers(rows)
     worst = leading(
@@ -262,11 +261,11 @@ def group_health(rows: pa.Table) -> pa.Table:
     return take(decides.select(GROUP_HEALTH.names), order).cast(GROUP_HEALTH)
 
 
-# --- what is said ----------------------------------------------------------------------------------------
+# --- columns of a judgement ------------------------------------------------------------------------------
 
 
 def facts(runs: CommitRuns, judged: Judged) -> list[pa.Array]:
-    """Return the columns `PARTITION_HEALTH` of m positions."""
+    """Return m judged positions as the columns `PARTITION_HEALTH`."""
     lasts, windows, turns = judged.lasts, judged.windows, judged.turns
     statuses = judged.statuses
     since_by_status = {
@@ -296,17 +295,18 @@ def facts(runs: CommitRuns, judged: Judged) -> list[pa.Array]:
 
 
 def _of_positions(positions: pa.Table) -> Commits:
-    """Return each position as its own newest commit."""
+    """Return each position as a commit of its own: its newest one."""
     readable = to_mask(positions["committed_offset"].is_valid())
-    if "unreadable_source_offset" in positions.schema.names:  # the newest commit could not be read
+    if "unreadable_source_offset" in positions.schema.names:  # not null: the newest commit is unreadable
         readable &= ~to_mask(positions["unreadable_source_offset"].is_valid())
     own = positions.select(["committed_offset"]).append_column("committed_at", positions["commit_timestamp"])
-    own = own.append_column("written_at", pa.nulls(len(positions), TIMESTAMP))  # nobody asks
+    own = own.append_column("written_at", pa.nulls(len(positions), TIMESTAMP))  # not used
     own = own.append_column("is_removed", from_mask(np.zeros(len(positions), np.bool_)))
     commits = Commits.of(np.arange(len(positions)), own)
     return replace(commits, offsets=np.where(readable, commits.offsets, 0), is_readable=readable)
 
 
 def _rows_of(codes: Index) -> Index:
-    """Return the row that has each code, and `NONE` at the end, where that of `NONE` is looked up."""
+    """Return the row of each code, and `NONE` as the last value, so that the code `NONE` (-1) looks up
+    `NONE`."""
     return np.append(firsts(codes), NONE)

@@ -1,4 +1,4 @@
-"""How the health of groups has changed: the rules applied to every moment of a past time."""
+"""Changes of the status of groups over a past time: the rules applied at each of many moments."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,47 +31,49 @@ from streaming.model.schemas import KEY, TIMESTAMP
 
 STATUS_CHANGES: Final = pa.schema(
     [
-        ("at", TIMESTAMP),  # the first of the moments at which it was so
+        ("at", TIMESTAMP),  # the first moment with this status
         KEY[0],
         ("status", pa.string()),
-        ("status_before", pa.string()),  # null: the first one known in that time
-        *KEY[1:],  # the partition that decided
+        ("status_before", pa.string()),  # null: the first known status of the time
+        *KEY[1:],  # the deciding partition
         ("committed_offset", pa.int64()),
         *list(LAG)[:3],
         *list(PARTITION_HEALTH)[1:],
     ]
 )
-"""A change of the status of a group, with the facts of the partition that decided."""
+"""A change of the status of a group. The columns from topic on are those of the deciding partition."""
 
-_TOLD: Final = pa.schema(
+_OF_DECIDING: Final = pa.schema(
     [field for field in STATUS_CHANGES if field.name not in ("at", "status_before", *KEY_NAMES)]
 )
 
 AskHabits = Callable[[pa.Table], Waits]
-"""Gives the waits of positions (schema `ASKED`), a key as often as it has commits."""
+"""Returns the waits of n positions (schema `ASKED`). A key may have several rows: one for each last
+commit."""
 
 
 class Members(Protocol):
-    """What members of groups explain, at any moment (ms) of the time."""
+    """The members of groups at any moment (ms) of the time, and the statuses they explain."""
 
     @property
     def keys(self) -> pa.Table:
-        """The partitions (columns `KEY_NAMES`) that they ever had; a key may come more than once."""
+        """All partitions (columns `KEY_NAMES`) that any member had in the time, with duplicates."""
 
     def had_since(self, rows: pa.Table, moments: Index) -> Index:
-        """Tell since when (ms) they had n partitions (columns `KEY_NAMES`) at n moments; `NONE`: they had
-        not."""
+        """Return since when (ms) members have had n partitions (columns `KEY_NAMES`) at n moments (ms);
+        `NONE`: no member has the partition."""
 
     def reasons(self, rows: pa.Table, moments: Index, statuses: Index) -> Index:
-        """Return the reasons (numbers of `REASONS`) that they give for n positions (with `KEY`, the lag and
-        commit_timestamp) which have these statuses; `NONE`: they give none."""
+        """Return the reasons (numbers of `REASONS`) that explain the statuses (numbers of `STATUSES`) of n
+        positions (columns `KEY`, `LAG` without the lag time, commit_timestamp) at n moments (ms); `NONE`:
+        members explain nothing."""
 
     def of_uncommitted(self, rows: pa.Table, moments: Index) -> pa.Table:
-        """Return the columns `PARTITION_HEALTH` of n partitions (with `KEY` and log_end_offset) that they
-        have and nothing is committed for."""
+        """Return the columns `PARTITION_HEALTH` at n moments (ms) of n partitions (columns `KEY` and
+        log_end_offset) that members have and that have no committed offset."""
 
 
-_AT_ONCE: Final = 1_000_000  # positions that are judged at a time
+_AT_ONCE: Final = 1_000_000  # pairs of a position and a moment in one portion: it bounds memory
 
 
 def status_changes(
@@ -84,14 +86,14 @@ def status_changes(
     habits: AskHabits | None = None,
     members: Members | None = None,
 ) -> pa.Table:
-    """Return how the status of groups changed from moment to moment (m int64 ms, sorted; schema
-    `STATUS_CHANGES`), in the order of time.
+    """Return the changes of the status of groups at m moments (int64 ms, ascending; schema `STATUS_CHANGES`),
+    in the order of time.
 
-    `commits` (schema `COMMITS`) and `samples` are those of the whole time and of so long before it as makes
-    windows: where they begin too late, the first status is UNKNOWN. Only what was known at a moment counts
-    for it. A group without positions has no status; the last one it had stands until it has another.
-    `habits` are asked for how positions usually pause that would have stopped else, `members` for what they
-    explain, and for the partitions that they have and nothing is committed for.
+    `commits` (schema `COMMITS`) and `samples` cover the whole time and enough before it to fill a window;
+    where they begin too late, the first status is UNKNOWN. At each moment only commits and samples up to it
+    count. A group without positions has no status: the next one it has is compared with the last before.
+    `habits` returns how positions usually pause, and is called only for those that would be STOPPED.
+    `members` explain statuses, and add the partitions that they have without a committed offset.
     """
     rules = rules or HealthRules()
     if not len(moments):
@@ -112,13 +114,13 @@ def status_changes(
     found = [STATUS_CHANGES.empty_table()]
     for portion in _portions(moments, len(by_group)):
         at, keys = np.repeat(portion, len(by_group)), np.tile(by_group, len(portion))
-        looked = _Looked(keys_of, keys, np.tile(places, len(portion)), at)
-        said = [_said_of_committed(looked, runs, sampled, max_age_ms, rules, waits, members)]
+        keys_at = _KeysAt(keys_of, keys, np.tile(places, len(portion)), at)
+        judgements = [_judge_committed(keys_at, runs, sampled, max_age_ms, rules, waits, members)]
         if members is not None:
             is_bare = np.ones(len(keys), np.bool_)
-            is_bare[said[0].numbers] = False
-            said.append(_said_of_uncommitted(looked, is_bare, sampled, max_age_ms, members))
-        view = _View(looked, said)
+            is_bare[judgements[0].numbers] = False
+            judgements.append(_judge_uncommitted(keys_at, is_bare, sampled, max_age_ms, members))
+        view = _View(keys_at, judgements)
         statuses = view.ranks.reshape(len(portion), -1)
         for row, worst in enumerate(np.maximum.reduceat(statuses, starts, axis=1)):
             changed = np.flatnonzero((worst != NONE) & (worst != held))
@@ -131,54 +133,52 @@ def status_changes(
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """Keys at moments (n int64 each): the numbers of the keys, of their places among samples, and the moments
-    (ms). The first keys are those of the runs."""
+class _KeysAt:
+    """Keys at moments (n int64 each): indexes into `keys_of`, place codes among the samples, moments (ms).
+    The keys of the runs are the first in `keys_of`."""
 
     keys_of: pa.Table
     keys: Index
     places: Index
     at: Index
 
-    def at_some(self, numbers: Index) -> "_Looked":
-        """Return some."""
-        return _Looked(self.keys_of, self.keys[numbers], self.places[numbers], self.at[numbers])
+    def at_some(self, numbers: Index) -> "_KeysAt":
+        return _KeysAt(self.keys_of, self.keys[numbers], self.places[numbers], self.at[numbers])
 
     @property
     def named(self) -> pa.Table:
-        """The keys in words."""
         return take(self.keys_of, self.keys)
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What is said of some of n keys at moments: `numbers` of these (m int64), their `statuses`, their `lags`
-    (`NONE`: not known), and rows about some of them (schema `_TOLD`)."""
+class _Judgements:
+    """The judgement of m of n keys at moments: `numbers` of these keys, `statuses` and `lags` (`NONE`: not
+    known), m int64 each. `rows_of` returns the rows (schema `_OF_DECIDING`) of some of the m."""
 
     numbers: Index
     statuses: Index
     lags: Index
-    told: Callable[[Index], pa.Table]
+    rows_of: Callable[[Index], pa.Table]
 
 
-def _said_of_committed(
-    looked: _Looked,
+def _judge_committed(
+    keys_at: _KeysAt,
     runs: CommitRuns,
     samples: Samples,
     max_age_ms: int,
     rules: HealthRules,
     waits: "_LastWaits",
     members: Members | None,
-) -> _Said:
-    """Judge the positions that were there."""
-    with_run = np.flatnonzero(looked.keys < len(runs.starts) - 1)
-    lasts = runs.last_until(looked.keys[with_run], looked.at[with_run])
+) -> _Judgements:
+    """Judge the keys that had a committed offset at their moment."""
+    with_run = np.flatnonzero(keys_at.keys < len(runs.starts) - 1)
+    lasts = runs.last_until(keys_at.keys[with_run], keys_at.at[with_run])
     is_there = (lasts != NONE) & ~np.append(runs.is_removed, np.False_)[lasts]
     numbers, lasts = with_run[is_there], lasts[is_there]
-    own = looked.at_some(numbers)
+    own = keys_at.at_some(numbers)
     newest, is_known = _newest(samples, own, max_age_ms)
     sampled_at, ends = np.append(samples.at, 0)[newest], np.append(samples.ends, 0)[newest]
-    held = runs.written_until(own.keys, sampled_at)  # by the sample, not since
+    held = runs.written_until(own.keys, sampled_at)  # as of the sample: see `lag_time`
     is_known &= (held != NONE) & np.append(runs.is_readable, np.False_)[held]
     offsets = np.append(runs.offsets, 0)[held]
     lags = lag_of(ends, offsets)
@@ -213,7 +213,7 @@ def _said_of_committed(
         rows = with_columns(some.named, pa.table(columns))
         judged = judged.with_reasons(bad, members.reasons(rows, some.at, judged.statuses[bad]))
 
-    def told(some: Index) -> pa.Table:
+    def rows_of(some: Index) -> pa.Table:
         columns = dict(zip(PARTITION_HEALTH.names, facts(runs, judged.at(some)), strict=True))
         columns |= {
             "committed_offset": columns["last_offset"],
@@ -221,86 +221,88 @@ def _said_of_committed(
             "log_end_offset": from_numbers(ends[some], is_known[some]),
             "lag": from_numbers(lags[some], is_known[some]),
         }
-        return pa.table([columns[name] for name in _TOLD.names], schema=_TOLD)
+        return pa.table([columns[name] for name in _OF_DECIDING.names], schema=_OF_DECIDING)
 
-    return _Said(numbers, judged.statuses, np.where(is_known, lags, NONE), told)
+    return _Judgements(numbers, judged.statuses, np.where(is_known, lags, NONE), rows_of)
 
 
-def _said_of_uncommitted(
-    looked: _Looked, is_bare: Mask, samples: Samples, max_age_ms: int, members: Members
-) -> _Said:
-    """Judge the partitions that members had, of those that nothing was committed for."""
-    is_theirs = Numbering.of(members.keys, KEY_NAMES)[0].codes_of(looked.keys_of) != NONE
-    numbers = np.flatnonzero(is_bare & is_theirs[looked.keys])
-    own = looked.at_some(numbers)
+def _judge_uncommitted(
+    keys_at: _KeysAt, is_bare: Mask, samples: Samples, max_age_ms: int, members: Members
+) -> _Judgements:
+    """Judge the keys without a committed offset whose partitions members had at their moment."""
+    is_theirs = Numbering.of(members.keys, KEY_NAMES)[0].codes_of(keys_at.keys_of) != NONE
+    numbers = np.flatnonzero(is_bare & is_theirs[keys_at.keys])
+    own = keys_at.at_some(numbers)
     numbers = numbers[members.had_since(own.named, own.at) != NONE]
-    own = looked.at_some(numbers)
+    own = keys_at.at_some(numbers)
     newest, is_known = _newest(samples, own, max_age_ms)
     ends = from_numbers(np.append(samples.ends, 0)[newest], is_known)
     health = members.of_uncommitted(own.named.append_column("log_end_offset", ends), own.at)
-    columns = {field.name: pa.nulls(len(numbers), field.type) for field in _TOLD}
+    columns = {field.name: pa.nulls(len(numbers), field.type) for field in _OF_DECIDING}
     columns |= {"log_end_offset": ends, **{name: health[name] for name in health.column_names}}
-    rows = pa.table([columns[name] for name in _TOLD.names], schema=_TOLD)
+    rows = pa.table([columns[name] for name in _OF_DECIDING.names], schema=_OF_DECIDING)
     lags = np.full(len(numbers), NONE, np.int64)
-    return _Said(numbers, status_numbers(health), lags, lambda some: take(rows, some))
+    return _Judgements(numbers, status_numbers(health), lags, lambda some: take(rows, some))
 
 
-def _newest(samples: Samples, looked: _Looked, max_age_ms: int) -> tuple[Index, Mask]:
-    """Return the newest samples of n places at moments (numbers, or `NONE`), and which say something."""
-    newest = samples.newest_until(looked.places, looked.at)
-    return newest, (newest != NONE) & (looked.at - np.append(samples.at, 0)[newest] <= max_age_ms)
+def _newest(samples: Samples, keys_at: _KeysAt, max_age_ms: int) -> tuple[Index, Mask]:
+    """Return the newest samples of n places at moments (numbers, or `NONE`), and whether each is young
+    enough."""
+    newest = samples.newest_until(keys_at.places, keys_at.at)
+    return newest, (newest != NONE) & (keys_at.at - np.append(samples.at, 0)[newest] <= max_age_ms)
 
 
 class _View:
-    """All that is said of keys at moments."""
+    """The judgements of all keys at moments. `ranks` are their statuses (n int64; `NONE`: neither a
+    committed offset nor a member that has the partition)."""
 
-    def __init__(self, looked: _Looked, said: Sequence[_Said]) -> None:
-        self._looked, self._said = looked, said
-        self.ranks = np.full(len(looked.keys), NONE, np.int64)
+    def __init__(self, keys_at: _KeysAt, judgements: Sequence[_Judgements]) -> None:
+        self._keys_at, self._judgements = keys_at, judgements
+        self.ranks = np.full(len(keys_at.keys), NONE, np.int64)
         self._lags, self._places = self.ranks.copy(), self.ranks.copy()
         first = 0
-        for one in said:
+        for one in judgements:
             self.ranks[one.numbers], self._lags[one.numbers] = one.statuses, one.lags
             self._places[one.numbers] = first + np.arange(len(one.numbers))
             first += len(one.numbers)
 
     def deciding(self, own: Index, in_order: Index) -> int:
-        """Return which of a group's keys at a moment decides, as `group_health` has it: the worst, of these
-        the furthest behind, and of these the first one `in_order`."""
-        order = np.lexsort((in_order[self._looked.keys[own]], -self._lags[own], -self.ranks[own]))
+        """Return the number of the deciding key of a group at a moment, in the order of `group_health`:
+        worst status, largest lag, first `in_order`."""
+        order = np.lexsort((in_order[self._keys_at.keys[own]], -self._lags[own], -self.ranks[own]))
         return int(own[order[0]])
 
     def rows(self, numbers: Index, before: Index) -> pa.Table:
-        """Return rows (schema `STATUS_CHANGES`) of some of the keys at moments; `before` are the statuses
-        that their groups had."""
-        own = self._looked.at_some(numbers)
+        """Return rows (schema `STATUS_CHANGES`) for m numbers of keys at moments; `before` are the
+        previous statuses of their groups (`NONE`: none)."""
+        own = self._keys_at.at_some(numbers)
         columns = dict(zip(KEY_NAMES, own.named.columns, strict=True))
-        told = self._told(self._places[numbers])
-        columns |= {name: told[name] for name in told.column_names}
+        deciding = self._rows_of(self._places[numbers])
+        columns |= {name: deciding[name] for name in deciding.column_names}
         columns |= {
             "at": to_timestamps(from_numbers(own.at)),
             "status_before": from_texts(STATUSES).take(from_numbers(np.maximum(before, 0), before != NONE)),
         }
         return pa.table([columns[name] for name in STATUS_CHANGES.names], schema=STATUS_CHANGES)
 
-    def _told(self, places: Index) -> pa.Table:
-        found, orders, first = [_TOLD.empty_table()], [], 0
-        for one in self._said:
+    def _rows_of(self, places: Index) -> pa.Table:
+        found, orders, first = [_OF_DECIDING.empty_table()], [], 0
+        for one in self._judgements:
             some = np.flatnonzero((places >= first) & (places < first + len(one.numbers)))
-            found.append(one.told(places[some] - first))
+            found.append(one.rows_of(places[some] - first))
             orders.append(some)
             first += len(one.numbers)
         return take(pa.concat_tables(found), np.argsort(np.concatenate(orders)))
 
 
 def _with_others(keys: pa.Table, others: pa.Table) -> pa.Table:
-    """Append those of other keys that are not among n different ones, each once."""
+    """Append the keys of `others` that are not in `keys` (n distinct ones), each once."""
     both = pa.concat_tables([keys, others])
     return take(both, firsts(key_codes(both.columns)))
 
 
 class _LastWaits:
-    """How long records wait and may wait after commits (by their numbers); what was asked for is held."""
+    """The waits after commits, by the numbers of these; answers of `ask` are cached."""
 
     def __init__(self, runs: CommitRuns, keys_of: pa.Table, ask: AskHabits | None) -> None:
         self._runs, self._keys_of, self._ask = runs, keys_of, ask
@@ -309,11 +311,9 @@ class _LastWaits:
 
     @property
     def are_asked(self) -> bool:
-        """Whether anybody knows."""
         return self._ask is not None
 
     def of(self, lasts: Index) -> Waits:
-        """Return those after m commits."""
         new = np.unique(lasts[~self._is_known[lasts]])
         if self._ask is not None and len(new):
             runs = self._runs

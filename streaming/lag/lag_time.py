@@ -1,14 +1,14 @@
-"""Lag in records and in seconds: committed offsets against samples of the log ends of their partitions.
+"""Lag in records and in seconds: committed offsets compared with samples of the log ends of their partitions.
 
-An end is held against the offset that was committed when it was sampled: against a newer one the lag would be
-too small, and 0 for who is less behind than samples are apart.
+A log end is compared with the offset that was committed when the end was sampled. Compared with a newer
+commit the lag would be too small, and 0 for groups that are less behind than the time between two samples.
 
 The lag time of a position is the time from the moment at which the end of the log passed it to the newest
-sample. That moment lies between two samples, and is taken to be where the straight line between them reaches
-the offset after the committed one: the record at the committed offset was there then. Nothing is
-extrapolated: where the first sample was beyond the position already, it is "at least" the time since then.
-So it is where nothing was sampled for longer than samples count: the record may have come at any time of
-that gap.
+sample. That moment lies between two samples: it is taken to be where the straight line between them reaches
+the offset after the committed one, because the record at the committed offset existed by then. Nothing is
+extrapolated. The lag time is a lower bound ("at least") where the first sample was already beyond the
+position, and where the two samples are further apart than the largest age at which samples count: the record
+may have arrived at any time of that gap.
 """
 
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ from streaming.lag.samples import NONE, Samples
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the logs of n rows ended, and as of when (ms, `NONE`: never): as of the newest sample up to a
-    moment, or of the moment itself. `until` are the newest samples that say so (ms). Those are known that are
-    young enough, and not of another topic of that name."""
+    """Log ends of n rows. `at` is the moment of each end (ms; `NONE`: there is none): the time of the
+    newest sample up to a moment (`of`), or the moment itself (`around`). `until` is the time of the newest
+    sample used (ms). `is_known` is false where samples are too old or of another topic of that name."""
 
     at: Index
     until: Index
@@ -40,9 +40,11 @@ class Ends:
 
     @classmethod
     def of(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
-        """Find the newest samples of n rows (topic, partition) up to moments (ms) among samples (topic,
-        topic_id, partition, sampled_at, log_end), in any order. A row may have a topic_id (null: not known):
-        of a topic with another id a sample says nothing."""
+        """Find the newest sample of each of n rows (topic, partition) up to its moment (ms).
+
+        `samples` (topic, topic_id, partition, sampled_at, log_end) come in any order. `rows` may have a
+        column topic_id (null: not known): samples of a topic with another id do not count.
+        """
         held = Samples.of(samples)
         newest = held.newest_until(held.places.codes_of(rows), moments)
         at = np.append(held.at, NONE)[newest]
@@ -53,8 +55,9 @@ class Ends:
 
     @classmethod
     def around(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
-        """Find the ends of n rows (also committed_offset) at moments (ms), by the straight line between the
-        samples around each. An offset between this line and the sample after it is at the end, not beyond."""
+        """Find the log ends of n rows (topic, partition, committed_offset) at their moments (ms), on the
+        straight line between the samples around each. A position above this line but not above the next
+        sample counts as at the end, not beyond it."""
         held = Samples.of(samples)
         places = held.places.codes_of(rows)
         before, after = held.newest_until(places, moments), held.first_since(places, moments)
@@ -66,13 +69,14 @@ class Ends:
 
 
 def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
-    """Return the positions of n rows (`KEY` and committed_offset) as of their samples: topic, partition and
-    committed_offset, null where there was none.
+    """Return topic, partition and committed_offset of n rows (`KEY` and committed_offset) as of the moments
+    of their log ends; committed_offset is null where there was none.
 
     `changes` (`KEY`, offset_before, written_at, sequence) are those written since the samples, in any order;
-    older ones do no harm. The first one written after a sample has the offset as of it. Both times are of the
-    job's clock: those of the brokers do not matter. What was committed before a sample but written after it
-    counts as committed after it, so that no older end is held against a newer commit.
+    older ones do no harm. The offset as of a sample is the offset_before of the first change written after
+    it. Both times are read from the clock of the job, so the clocks of brokers do not matter. A commit made
+    before a sample but written after it counts as made after it, so that an end is never compared with a
+    newer commit.
     """
     committed = rows["committed_offset"]
     if len(changes) and len(rows):
@@ -81,7 +85,7 @@ def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
         of_change = of_change[order]
         written_at = to_numbers(to_milliseconds(changes["written_at"]))[order]
         low, span = int(written_at.min()) - 1, int(written_at.max()) - int(written_at.min()) + 3
-        # the clock may have been set back: the first written after a moment is after all that were not
+        # the clock may have been set back: a change counts as written no earlier than those before it
         ranked = np.maximum.accumulate(of_change * span + (written_at - low))
         codes = keys.codes_of(rows)
         place = np.searchsorted(ranked, codes * span + np.clip(ends.at - low, 0, span - 1), side="right")
@@ -95,12 +99,11 @@ def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
 
 
 def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table | None) -> pa.Table:
-    """Add the columns `LAG` behind `committed_offset` of n rows.
+    """Add the columns `LAG` after the column committed_offset of n rows.
 
-    `ends` are of the newest samples, `held` the positions `as_of_ends`; `crossed` has n rows in the same
-    order: below_at, below_end, above_at, above_end, the samples between which the end passed these positions
-    (None: nobody asks for the lag time).
-    Where a position is beyond the end of its sample, the lag is negative.
+    `held` are the positions from `as_of_ends`. `crossed` has n rows in the same order: below_at, below_end,
+    above_at, above_end, the samples between which the log end passed these positions (None: leave the lag
+    time null). The lag is negative where a position is beyond the end of its sample.
     """
     offsets = held["committed_offset"]
     end = from_numbers(ends.ends, ends.is_known)
@@ -126,19 +129,16 @@ def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table | Non
 def _lag_seconds(
     committed: Index, ends: Ends, crossed: pa.Table
 ) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
-    """Return the lag time of n positions in seconds, whether it is known, and whether it may be longer: the
-    position is older than the samples, or the end passed it while none came for longer than they say
-    something of lag.
-
-    The end passed a position at `above_at`, or before: by as much as it was beyond the next offset then.
-    """
+    """Return, for n positions, the lag time in seconds, whether it is known, and whether it is a lower
+    bound."""
     behind = np.flatnonzero(committed < ends.ends)
     crossed, committed, now = take(crossed, behind), committed[behind], ends.at[behind]
     is_passed = _is_valid(crossed["above_at"])
     above_at, above_end = (numbers_or(column, 0) for column in _pair(crossed, "above"))
     below_at, below_end = (numbers_or(column, 0) for column in _pair(crossed, "below"))
     is_between = is_passed & _is_valid(crossed["below_at"]) & (above_at - below_at <= ends.max_age_ms)
-    is_timed = is_passed & (above_at <= ends.until[behind])  # else it is of another log of that name
+    # a log that passed the position later than the newest sample is of another topic of that name
+    is_timed = is_passed & (above_at <= ends.until[behind])
     rise = np.where(is_between, above_end - below_end, 1)
     beyond = np.where(is_between, above_end - committed - 1, 0)
     before_above = np.where(is_between, above_at - below_at, 0) * (beyond / rise)

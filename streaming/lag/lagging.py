@@ -1,10 +1,11 @@
-"""Since when positions lag: from which sample on every one of them found more lag than `min_lag`.
+"""Since when positions lag: the first of the uninterrupted samples, up to the newest, that found a lag above
+`min_lag`.
 
-At each sample the lag is that of the offset that was committed then. What is read goes back step by step, for
-those only that were behind in all that is known and may have older samples; it ends with one that found no
-such lag. Where none did
-- history or sampling begin later, the log is another one before, nothing was sampled for longer than samples
-count, or more would have to be read - the position lags "at least" since then.
+The lag at a sample is that of the offset committed then. Samples are read step by step into the past, and
+only for positions whose known samples all found lag and that may have older ones. The position lags "at
+least" since the oldest sample found where the history or the sampling begins later, an older sample is of
+another log, samples have a gap longer than the largest age at which they count, or reading on would exceed a
+limit.
 """
 
 from itertools import pairwise
@@ -27,21 +28,21 @@ from streaming.model.schemas import TIMESTAMP
 
 LAGGING: Final = pa.schema(
     [
-        ("since", TIMESTAMP),  # null: it does not lag, or its lag is not known
-        ("since_is_at_least", pa.bool_()),  # it may have begun earlier; null as since
+        ("since", TIMESTAMP),  # null: no lag above the limit, or the lag is not known
+        ("since_is_at_least", pa.bool_()),  # the lag may have begun earlier; null as since
     ]
 )
 
 _REACHES_MS: Final = (HOUR_MS, 8 * HOUR_MS, 3 * DAY_MS)
 _MOST_ROWS: Final = 2_000_000
-"""Samples and commits that are read at a time."""
+"""Limit of the samples and commits read in one step."""
 
 
 def lagging_since(
     at: LagReader, positions: pa.Table, *, moment: int, max_age_ms: int, min_lag: int = 0
 ) -> pa.Table:
-    """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at this moment) lag: n rows
-    (schema `LAGGING`)."""
+    """Return since when n positions (`KEY`, committed_offset, topic_id, and lag at `moment`, ms) lag: n
+    rows (schema `LAGGING`)."""
     since, is_at_least = np.full(len(positions), NONE, np.int64), np.zeros(len(positions), np.bool_)
     lagging = to_mask(positions["lag"].is_valid()) & (numbers_or(positions["lag"], 0) > min_lag)
     pending, commits = np.flatnonzero(lagging), _CommitsSince(at)
@@ -60,7 +61,7 @@ def lagging_since(
 
 
 class _CommitsSince:
-    """What was written of commits, read step by step, each step further back, for fewer groups each time."""
+    """Commits read step by step, each step further back, for a subset of the groups of the step before."""
 
     def __init__(self, at: LagReader) -> None:
         self._at = at
@@ -68,7 +69,7 @@ class _CommitsSince:
         self._held = list[pa.Table]()
 
     def read(self, groups: list[str] | None, since: int) -> pa.Table:
-        """Return what was written of groups since a moment (ms), and more: what was read before."""
+        """Return all commits of groups written since a moment (ms), and others that were read before."""
         if self._since is None or since < self._since:
             until = None if self._since is None else self._since - 1
             self._held.append(self._at.commits(groups, since=since, until=until, in_order=False))
@@ -85,8 +86,11 @@ def _begun(
     max_age_ms: int,
     min_lag: int,
 ) -> tuple[tuple[Index, Mask], Mask, int]:
-    """Return since when (ms) m positions lag and whether that is at least so, as samples of some time tell;
-    of which older ones may tell more; and how much was read."""
+    """Search the samples between two moments (ms) for where the lag of m positions begins.
+
+    Return since when they lag (ms) and whether only "at least" since then; for which positions older samples
+    may show an earlier start; and the number of samples and commits read.
+    """
     samples = Samples.of(
         at.ends_between(topics_in(positions), since=since, until=until, within_ms=max_age_ms)
     )
@@ -97,7 +101,7 @@ def _begun(
     number, place = spread(starts, lengths)
     pairs = take(positions, number)
     is_behind, is_known, read = _behind(at, pairs, commits, samples, place, max_age_ms, min_lag)
-    # where a stretch of lag begins, as far as is known
+    # `begin`: the pair at which the stretch of lag that contains each pair begins
     before = np.maximum(place - 1, 0)
     is_first = place == starts[number]
     is_joined = ~is_first & samples.is_same_log(before, place)
@@ -110,11 +114,11 @@ def _begun(
     is_there[some] = is_behind[lasts[some]]
     found = np.zeros(len(positions), np.int64)
     found[is_there] = begin[lasts[is_there]]
-    at_of, is_told = np.append(samples.at[place], NONE), np.append(is_joined & was_known, True)
+    at_of, is_exact = np.append(samples.at[place], NONE), np.append(is_joined & was_known, True)
     found[~is_there] = len(number)
-    # a sample after `since` that is the first has none before it that counts: those are too old
+    # a first sample after `since` has no usable sample before it: `ends_between` would have read it
     is_open = is_there & np.append(is_first, False)[found] & (at_of[found] <= since)
-    return (at_of[found], ~is_told[found]), is_open, len(number) + read
+    return (at_of[found], ~is_exact[found]), is_open, len(number) + read
 
 
 def _behind(
@@ -126,8 +130,8 @@ def _behind(
     max_age_ms: int,
     min_lag: int,
 ) -> tuple[Mask, Mask, int]:
-    """Tell of n positions at samples whether they were behind, and whether that is known; and how many
-    commits are held for it."""
+    """Return for n pairs of a position and a sample whether the lag is above `min_lag` and whether it is
+    known, and the number of commits read."""
     is_known = samples.may_have_id(place, pairs["topic_id"])
     is_known &= samples.at[place] >= (at.whole_since() or 0)
     if not is_known.any():

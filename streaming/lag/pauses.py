@@ -1,9 +1,9 @@
-"""How long records usually wait before a position is committed: of jobs that run now and then.
+"""Usual pauses: how long records usually wait before a position is committed, for jobs that run now and then.
 
-A pause is the time between two commits of a position, if records waited in it for longer than the window of
-the rules of health: where nothing comes, nobody has to commit. Pauses are usual if there were three of them
-in the seven days before, and if they took a quarter of that time. So a nightly job pauses as usual, and a
-consumer that was down three times in a week does not.
+A pause is the time between two commits of a position in which records waited for longer than the window of
+the rules of health; without records a group need not commit. The pauses of a position are usual if at least
+three of them ended in the seven days before its last commit, and together they took at least a quarter of
+that time. So a nightly job has usual pauses, and a consumer that was down three times in a week has none.
 """
 
 from collections.abc import Sequence
@@ -22,52 +22,51 @@ from streaming.lag.samples import NONE, passed_between
 from streaming.model.schemas import KEY, TIMESTAMP
 
 ASKED: Final = pa.schema([*KEY, ("committed_offset", pa.int64()), ("commit_timestamp", TIMESTAMP)])
-"""The columns of positions that are asked about."""
+"""The columns of positions that `Habits` reads."""
 
 HISTORY_MS: Final = 7 * DAY_MS
-"""Pauses that are older are no habit."""
+"""Older pauses do not count."""
 
 _LEAST: Final = 3
-_SHARE: Final = 4  # of the time they take a quarter
-_LONGER_BY: Final = 4  # by a quarter they may be longer than they were
+_SHARE: Final = 4  # usual pauses take at least 1/4 of the time
+_LONGER_BY: Final = 4  # a pause may be 1/4 longer than the usual ones
 _LONGEST_MS: Final = HISTORY_MS // 2 * (_LONGER_BY + 1) // _LONGER_BY
-"""No pause is usual that is longer than this: the second and the third have to be in the history."""
+"""No longer wait is usual: of three pauses that ended in the history, two lie within it."""
 
 
 class PauseReader(Protocol):
-    """The tables at one moment: a snapshot of them."""
+    """The tables as of one moment."""
 
     def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
-        """Read between which samples the ends of logs passed n positions (n rows)."""
+        """Read the samples between which the log ends passed n positions (topic, partition,
+        committed_offset): n rows with below_at, below_end, above_at and above_end."""
 
     def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
         """Read the pauses (schema `PAUSES`) of groups that ended since a moment (ms), and first commits."""
 
     def whole_since(self) -> int | None:
-        """Return the moment (ms) before which commits are no longer known; None: none were dropped."""
+        """Return the moment (ms) before which commits may be missing; None: none were deleted."""
 
 
 @dataclass(frozen=True)
 class Waits:
-    """Since when (ms) records wait for n positions (`NONE`: not known), and for how long they may wait as is
-    usual (ms; 0: nothing is)."""
+    """For n positions: since when records wait (ms; `NONE`: not known), and how long they usually wait at
+    most (ms; 0: the position has no usual pauses)."""
 
     since: Index
     usual: Index
 
     @classmethod
     def unknown(cls, count: int) -> Self:
-        """Return that nothing is known of so many."""
         return cls(np.full(count, NONE, np.int64), np.zeros(count, np.int64))
 
     def at(self, numbers: Index) -> Self:
-        """Return those of some."""
         return type(self)(self.since[numbers], self.usual[numbers])
 
 
 @dataclass
 class Habits:
-    """What is known of the waits of positions; those that were asked about last are remembered."""
+    """Looks up the waits of positions. The answers of the last call are cached."""
 
     max_age_ms: int
     min_lag: int
@@ -78,12 +77,12 @@ class Habits:
         self._found = Waits.unknown(0)
 
     def of(self, at: PauseReader, positions: pa.Table, *, moment: int) -> Waits:
-        """Return the waits of n positions (schema `ASKED`, the time of their last commit) at a moment (ms).
+        """Return the waits of n positions (columns `ASKED`) at a moment (ms).
 
-        The history is read for those that were not asked about the last time.
+        The history is read only for positions that were not in the last call, or have committed since.
         """
         known, codes = Numbering.of(self._asked, KEY_NAMES)
-        held = np.full(int(codes.max(initial=NONE)) + 2, NONE, np.int64)  # the last is that of `NONE`
+        held = np.full(int(codes.max(initial=NONE)) + 2, NONE, np.int64)  # the last value is for `NONE`
         held[codes] = np.arange(len(self._asked))
         place = held[known.codes_of(positions)]
         is_held = (place != NONE) & _is_same(take(self._asked, place), positions)
@@ -98,7 +97,7 @@ class Habits:
         return found
 
     def read(self, at: PauseReader, positions: pa.Table, *, moment: int) -> Waits:
-        """Return the waits of n positions as `of` does, from the tables; a key may come more than once."""
+        """Return the waits of n positions from the tables, without the cache. A key may have several rows."""
         last_at = numbers_or(to_milliseconds(positions["commit_timestamp"]), 0)
         since = np.maximum(self._passed_at(at, positions, "committed_offset", moment), last_at)
         usual = np.zeros(len(positions), np.int64)
@@ -108,7 +107,7 @@ class Habits:
         return Waits(since, usual)
 
     def _usual(self, at: PauseReader, positions: pa.Table, last_at: Index, moment: int) -> Index:
-        """Return how long records may wait for n positions (ms), each as of its last commit (ms)."""
+        """Return the longest usual wait (ms) of n positions, each as of its last commit (ms)."""
         first = max(int(last_at.min()) - HISTORY_MS, at.whole_since() or 0)
         rows = at.pauses(groups_of(positions), since=first, longer_than_ms=self.window_ms)
         keys, codes = Numbering.of(positions, KEY_NAMES)
@@ -124,7 +123,7 @@ class Habits:
         number, pause = spread(starts, stops - starts)
         began_at = numbers_or(to_milliseconds(rows["before_at"]), NONE)
         waited = self._waited(at, rows, own, began_at, ended_at, moment)
-        # over which time: from the first commit of the history on, or from its begin
+        # the time compared with starts with the history, the first commit, or a pause that spans the start
         since = np.maximum(last_at - HISTORY_MS, first)
         is_first = began_at[pause] == NONE
         since[number[is_first]] = ended_at[pause[is_first]]
@@ -137,8 +136,8 @@ class Habits:
     def _waited(
         self, at: PauseReader, rows: pa.Table, own: Index, began_at: Index, ended_at: Index, moment: int
     ) -> Index:
-        """Return for how long (ms) records waited in n pauses, at most as long as these took; 0 where that is
-        not asked: of a first commit, and where there are too few."""
+        """Return how long (ms) records waited in each of n pauses, at most the length of the pause; 0 for
+        first commits and for positions with too few pauses, which are not looked up."""
         waited = np.zeros(len(rows), np.int64)
         is_pause = began_at != NONE
         counts = np.bincount(own[is_pause], minlength=1)
@@ -149,7 +148,8 @@ class Habits:
         return waited
 
     def _passed_at(self, at: PauseReader, rows: pa.Table, offset: str, moment: int) -> Index:
-        """Return when (ms) more than `min_lag` records were there behind n offsets, `NONE`: not known."""
+        """Return when (ms) more than `min_lag` records after each of n offsets were in the log; `NONE`:
+        not known."""
         offsets = numbers_or(rows[offset], 0)
         least = behind(offsets, self.min_lag)
         asked = rows.select(["topic", "partition"]).append_column(
@@ -163,14 +163,16 @@ class Habits:
 
 
 def behind(offsets: Index, min_lag: int) -> Index:
-    """Return what the end has to pass for more than `min_lag` records to wait behind n offsets."""
+    """Return the offsets that the log end must exceed for more than `min_lag` records to wait after n
+    offsets."""
     least: Index = np.where(offsets < 2**62, offsets + min_lag, offsets)
     return least
 
 
 def groups_of(positions: pa.Table) -> list[str] | None:
-    """Return the groups of positions; None: they are so many that all are read, and chosen from."""
-    some = positions["group"].slice(0, _ROWS_FIRST)  # of very many positions the first ones mostly tell
+    """Return the distinct groups of positions; None for more than `_MOST_NAMED`: then the commits of all
+    groups are read."""
+    some = positions["group"].slice(0, _ROWS_FIRST)  # usually decides without all rows
     if len(some) < len(positions) and len(some.unique()) > _MOST_NAMED:
         return None
     groups: list[str] = positions["group"].unique().to_pylist()
@@ -182,8 +184,9 @@ _ROWS_FIRST: Final = 100_000
 
 
 def _usual_of(numbers: Index, waited: Index, gaps: Index, times: Index) -> Index:
-    """Return the longest wait (ms) that is usual of n positions, 0 where none is. Pauses have the `numbers`
-    of their positions; they took `gaps` of the `times` of these (ms)."""
+    """Return the longest usual wait (ms) of n positions, 0 without usual pauses. `numbers` are the
+    positions of the pauses, `waited` and `gaps` (ms) how long records waited and how long the pauses took,
+    `times` (n, ms) the times that pauses are compared with."""
     usual = np.zeros(len(times), np.int64)
     order = np.lexsort((-waited, numbers))
     numbers, waited, gaps = numbers[order], waited[order], gaps[order]
@@ -192,7 +195,7 @@ def _usual_of(numbers: Index, waited: Index, gaps: Index, times: Index) -> Index
     took = total[1:] - total[starts]
     is_usual = (np.arange(len(numbers)) - starts >= _LEAST - 1) & (took * _SHARE >= times[numbers])
     places = np.flatnonzero(is_usual)[::-1]
-    usual[numbers[places]] = waited[places]  # the longest is the first one, and stays
+    usual[numbers[places]] = waited[places]  # reversed: the first, which is the longest, is written last
     return usual
 
 
@@ -202,7 +205,7 @@ def _longer(times: Index) -> Index:
 
 
 def _is_same(one: pa.Table, other: pa.Table) -> Mask:
-    """Tell of n positions whether offset and time of their last commit are the same."""
+    """Return whether offset and time of the last commit of n positions are equal in both tables."""
     is_same = numbers_or(one["committed_offset"], NONE) == numbers_or(other["committed_offset"], NONE)
     times = [numbers_or(to_milliseconds(rows["commit_timestamp"]), NONE) for rows in (one, other)]
     same: Mask = is_same & (times[0] == times[1])

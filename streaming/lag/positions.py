@@ -1,6 +1,6 @@
-"""Positions with their lag and health: what is to be read for them, and how far back.
+"""Lag and health of positions, with the commits and samples they need, read from the tables.
 
-Who has the tables is handed in (`LagReader`): questions and alerts ask alike.
+The tables are passed in as a `LagReader`, so queries, alerts and the server use the same code.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,21 +23,23 @@ from streaming.lag.runs import Commits
 from streaming.lag.samples import NONE
 
 MAX_AGE_MS: Final = 5 * MINUTE_MS
-"""Samples of log ends that are older say nothing of the lag."""
+"""Default of the age up to which samples of log ends count."""
 
 _LAST: Final = 2**63 - 1
 
 
 class LagReader(pauses.PauseReader, Protocol):
-    """The tables at one moment: a snapshot of them."""
+    """The tables as of one moment."""
 
     def newest_ends(self, topics: Sequence[str] | None, *, as_of: int, within_ms: int) -> pa.Table:
-        """Read the newest sample of each partition that has one so late (ms before)."""
+        """Read the newest sample up to `as_of` (ms) of each partition that has one within `within_ms`
+        before it."""
 
     def ends_between(
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int
     ) -> pa.Table:
-        """Read the samples between two moments (ms), and the newest ones before, as `newest_ends` does."""
+        """Read the samples between two moments (ms), and those that `newest_ends` returns for the first
+        moment."""
 
     def commits(
         self,
@@ -47,12 +49,12 @@ class LagReader(pauses.PauseReader, Protocol):
         until: int | None = None,
         in_order: bool = True,
     ) -> pa.Table:
-        """Read what the job wrote of commits of groups between two moments (ms), with its sequence and the
-        offset_before."""
+        """Read the commits of groups (None: all) that the job wrote between two moments (ms), both
+        included: the columns `COMMITS`, sequence and offset_before. `in_order`: sorted in the order of the
+        log."""
 
 
 def topics_in(rows: pa.Table) -> list[str]:
-    """Return the topics of rows, each once."""
     topics: list[str] = pc.unique(rows["topic"]).to_pylist()
     return topics
 
@@ -66,9 +68,11 @@ def offsets_with_lag(
     is_timed: bool = True,
     with_starts: bool = False,
 ) -> pa.Table:
-    """Add the columns `LAG` to offsets (schema `OFFSETS`), as they were at a moment (ms); unless `is_timed`
-    the two of the lag time are null, and no older samples are read for it. `with_starts` also adds
-    `log_start_offset`, as of the same samples, null where it is not known."""
+    """Add the columns `LAG` as of `moment` (ms) to offsets (schema `OFFSETS`).
+
+    Unless `is_timed`, the two columns of the lag time are null and no older samples are read. `with_starts`
+    appends log_start_offset as of the same samples, null where the log end is not known.
+    """
     newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
     moments = np.full(len(offsets), moment, np.int64)
     ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
@@ -77,7 +81,7 @@ def offsets_with_lag(
 
 
 def _starts(rows: pa.Table, newest: pa.Table) -> pa.ChunkedArray:
-    """Return where the logs of n rows with lag start, as the samples say which that is of."""
+    """Return log_start_offset of n rows with the columns `LAG`, null where the log end is not known."""
     newest = newest.filter(newest["partition"].is_valid())
     places, codes = Numbering.of(newest, ["topic", "partition"])
     found = np.append(firsts(codes), NONE)[places.codes_of(rows)]
@@ -86,9 +90,9 @@ def _starts(rows: pa.Table, newest: pa.Table) -> pa.ChunkedArray:
 
 
 def lag_of_steps(at: LagReader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int) -> pa.Table:
-    """Add the columns `LAG` to n steps (`KEY`, committed_offset; n > 0), as of the moments at which they were
-    done (n ms): of the offset that a step led to. It is known from the next sample on; `until` (ms) is up to
-    when samples count."""
+    """Add the columns `LAG` to n commits (`KEY`, committed_offset; n > 0) as of their own moments (n ms):
+    the lag that each commit left. It is known once a sample follows the commit; samples up to `until` (ms)
+    count."""
     first, last = int(moments.min()), min(int(moments.max()) + max_age_ms, until)
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     ends = Ends.around(rows, samples, moments, max_age_ms=max_age_ms)
@@ -109,8 +113,8 @@ def _with_lag(at: LagReader, rows: pa.Table, ends: Ends, until: int, *, is_timed
 
 
 def _written_after(at: LagReader, rows: pa.Table, ends: Ends) -> pa.Table:
-    """Read what was written of commits of the groups of n rows since the oldest sample of their logs that
-    says something of lag, as `as_of_ends` takes it."""
+    """Read the commits, of the groups of n rows, that were written since the oldest sample used: input of
+    `as_of_ends`."""
     if not ends.is_known.any():
         return rows.slice(0, 0)
     oldest = int(np.min(ends.at, where=ends.is_known, initial=_LAST))
@@ -118,8 +122,8 @@ def _written_after(at: LagReader, rows: pa.Table, ends: Ends) -> pa.Table:
 
 
 def with_currency(positions: pa.Table, complete: Collection[int]) -> pa.Table:
-    """Append the column `is_current` to positions (with source_partition): whether they are of a complete
-    offsets partition. Elsewhere newer commits may not have been read, so that silence says nothing."""
+    """Append the column is_current to positions (with source_partition): whether their offsets partition
+    is in `complete`. In others, newer commits may be unread, so that silence proves nothing."""
     partitions = from_numbers(np.array(sorted(complete), np.int32))
     found = pc.is_in(positions["source_partition"], value_set=partitions)
     return positions.append_column("is_current", found)
@@ -134,11 +138,11 @@ def with_health(
     rules: HealthRules,
     habits: Habits | None = None,
 ) -> pa.Table:
-    """Append the columns `PARTITION_HEALTH` to positions (as `partition_health` has them).
+    """Append the columns `PARTITION_HEALTH` to positions (columns as for `partition_health`).
 
-    Of those that are behind the commits are read: further back for those whose windows need it. How often a
-    position is committed is looked up over `long_silence_ms`; how it usually pauses, if it would have stopped
-    else. Who asks again and again hands in `habits` (as `habits_by` makes them), which remember that.
+    Commits are read for positions that are behind only, in steps: further back for those with too few commits
+    in the step before, up to `long_silence_ms`. Usual pauses are looked up only for positions that would be
+    STOPPED. Repeated callers pass `habits` (see `habits_by`), which cache the usual pauses.
     """
     window = rules.window_ms
     reaches = sorted({2 * window, 12 * window, rules.long_silence_ms + window})
@@ -156,7 +160,7 @@ def with_health(
         since, is_last = moment - reach, reach == reaches[-1]
         if len(behind) > len(pending):
             behind = take(positions.select(KEY_NAMES), pending)
-        is_news = is_pace_known | is_last  # what has no more commits than before has no pace still
+        is_news = is_pace_known | is_last  # without more commits the judgement of the step before holds
         if len(pending):
             is_news[commits.read(behind, since)] = True
         judged = pending[is_news[pending]]
@@ -184,7 +188,6 @@ def with_health(
 
 
 def habits_by(rules: HealthRules, max_age_ms: int = MAX_AGE_MS) -> Habits:
-    """Return the habits of positions, of which nothing is known yet, as rules ask for them."""
     return Habits(max_age_ms=max_age_ms, min_lag=rules.min_lag, window_ms=rules.window_ms)
 
 
@@ -197,8 +200,8 @@ def _judged_again(
     step_of: Index,
     sampled: Sequence[pa.Table],
 ) -> pa.Table:
-    """Judge those again that would have stopped, now that it is known how they pause. The n facts are of the
-    steps `step_of`, of which each has its samples."""
+    """Judge the positions `stopped` again, with their usual pauses. `step_of` (n) is the step that each of
+    the n facts is from, and `sampled` are the samples of each step."""
     order, found = np.arange(len(facts)), [facts]
     for step in np.unique(step_of[stopped]):
         some = np.flatnonzero(step_of[stopped] == step)
@@ -209,19 +212,19 @@ def _judged_again(
 
 
 class _CommitsBack:
-    """The commits of positions, read step by step, each step further back."""
+    """Commits of positions, read step by step, each step further back."""
 
     def __init__(self, at: LagReader, positions: pa.Table, numbers: Index) -> None:
-        """Take n positions (`KEY`), and the n numbers that they have among all."""
+        """`numbers` are the numbers of the n positions (`KEY`)."""
         self._at = at
         self._keys, codes = Numbering.of(positions, KEY_NAMES)
-        self._numbers = np.append(numbers[firsts(codes)], NONE)  # the last is that of `NONE`
+        self._numbers = np.append(numbers[firsts(codes)], NONE)  # the last value is for `NONE`
         self._until: int | None = None
         self.held = Commits.none()
 
     def read(self, pending: pa.Table, since: int) -> Index:
-        """Add the commits of some of the positions from where they were read to back to a moment (ms); return
-        the numbers of the positions that have any there."""
+        """Add the commits of `pending`, written since a moment (ms) and before those read so far. Return
+        the numbers of the positions of these commits, with duplicates."""
         rows = self._at.commits(groups_of(pending), since=since, until=self._until, in_order=False)
         more = Commits.of(self._numbers[self._keys.codes_of(rows)], rows)
         self.held, self._until = Commits.joined(self.held, more), since - 1

@@ -1,7 +1,8 @@
-"""Committed offsets of a recreated topic: one of the same name that was deleted, and recreated since.
+"""Committed offsets of a recreated topic: a topic that was deleted, and created again under the same name.
 
-Such an offset points into another log, and nobody tells. The brokers name topics by id, too: value v4 of an
-offset has that of its topic, and samples say which id a name had when.
+Such an offset points into a log that no longer exists, and Kafka does not report it. But topics have ids: an
+offset of value version 4 contains the id of its topic, and samples record the id that each name had at a
+time.
 """
 
 from itertools import pairwise
@@ -24,12 +25,12 @@ _FIRST, _LAST = -(2**63), 2**63 - 1
 
 
 def of_recreated_topic(offsets: pa.Table, over_time: pa.Table) -> pa.Array:
-    """Tell of n offsets whether they belong to a recreated topic of their name (n booleans, null: not known).
+    """Return for n offsets whether they belong to a former topic of their name (n booleans; null: not known).
 
     `offsets` have topic, topic_id (null: not known), commit_timestamp and source_timestamp; `over_time` are
     the ids that each name was seen with (topic, topic_id, first_at, last_at). The offset's own topic id
-    decides where it has one, else when it was committed: while a recreated topic was still seen, or the
-    present one already. In between, and before the first one that was ever seen, it is not known.
+    decides, if it has one. Else the time of the commit decides: before the last sample with the former id, or
+    after the first with the present id. Between these, and before the first id ever seen, it is not known.
     """
     seen = _Seen(over_time)
     topics, ids = seen.codes_of(offsets)
@@ -38,7 +39,7 @@ def of_recreated_topic(offsets: pa.Table, over_time: pa.Table) -> pa.Array:
     is_sampled = topics != NONE
 
     has_id = to_mask(offsets["topic_id"].is_valid())
-    is_new_maybe = (ids == NONE) & (latest >= last_at)  # an id that the next sample will find
+    is_new_maybe = (ids == NONE) & (latest >= last_at)  # perhaps a new id, not sampled yet
     by_id = has_id & is_sampled & ~is_new_maybe
     by_time = ~has_id & is_sampled & ((latest <= former_until) | (earliest >= first_at))
     former = np.where(has_id, ids != present, latest <= former_until)
@@ -46,25 +47,25 @@ def of_recreated_topic(offsets: pa.Table, over_time: pa.Table) -> pa.Array:
 
 
 def is_of_other_log(moves: pa.Table, over_time: pa.Table) -> Mask:
-    """Tell of n commits whether they point into another log than the ones before them: the topic was, or may
-    have been, recreated in between.
+    """Return for n commits whether they point into another log than the commits before them: whether the
+    topic was, or may have been, recreated in between.
 
-    `moves` have topic, topic_id and topic_id_before (null: not known), before_at and committed_at. Two ids
-    decide where both are known; else whether the topic was seen with another one in that time (`over_time`,
-    as for `of_recreated_topic`).
+    `moves` have topic, topic_id and topic_id_before (null: not known), before_at and committed_at. The two
+    ids decide where both are known; else whether the topic was seen with two ids in that time (`over_time` as
+    for `of_recreated_topic`).
     """
     differs = pc.not_equal(moves["topic_id_before"], moves["topic_id"])
     return np.where(are_ids_known(moves), to_mask(differs), _may_be_other(moves, over_time))
 
 
 def are_ids_known(moves: pa.Table) -> Mask:
-    """Tell of n commits whether they and the ones before them say the ids of their topics: then nothing else
-    decides (`is_of_other_log`)."""
+    """Return for n commits whether the topic ids of both, the commit and the one before it, are known:
+    then `is_of_other_log` needs no `over_time`."""
     return to_mask(pc.is_valid(pc.not_equal(moves["topic_id_before"], moves["topic_id"])))
 
 
 def _may_be_other(moves: pa.Table, over_time: pa.Table) -> Mask:
-    """Tell of n commits whether their topic may have got another id since the commits before them."""
+    """Return for n commits whether the id of their topic may have changed since the commits before them."""
     seen: dict[str, list[tuple[int, int]]] = {}
     rows = over_time.filter(over_time["topic_id"].is_valid())
     first, last = (numbers_or(to_milliseconds(rows[name]), 0) for name in ("first_at", "last_at"))
@@ -85,8 +86,8 @@ def _may_be_other(moves: pa.Table, over_time: pa.Table) -> Mask:
 
 
 def contradictions(offsets: pa.Table, over_time: pa.Table) -> pa.Table:
-    """Return the offsets whose own topic id is another one than their topic was seen with when they were
-    committed, with that as the column `seen_topic_id`."""
+    """Return the offsets whose own topic id differs from the id that their topic was seen with when they
+    were committed, with the latter as the column seen_topic_id."""
     seen = _Seen(over_time)
     topics, ids = seen.codes_of(offsets)
     earliest, latest = _committed_between(offsets)
@@ -98,7 +99,7 @@ def contradictions(offsets: pa.Table, over_time: pa.Table) -> pa.Table:
 
 
 class _Seen:
-    """Which ids topics were seen with."""
+    """The topic ids of `over_time`, sorted by topic and time."""
 
     def __init__(self, over_time: pa.Table) -> None:
         rows = over_time.filter(pc.is_valid(over_time["topic_id"]))
@@ -110,8 +111,8 @@ class _Seen:
 
     @property
     def by_topic(self) -> tuple[Index, Index, Index, Index]:
-        """Of each topic: the row of its present id, when that was first and last seen, and until when (ms)
-        another one was. One more value than topics, for `NONE`."""
+        """For each topic: the row of its present id, when this was first and last seen, and when (ms)
+        another id was last seen. Each array has one more value, for the topic `NONE`."""
         stops = np.searchsorted(self._codes, np.arange(len(self._topics)), side="right")
         present = stops - 1
         has_former = np.append(self._codes, NONE)[present - 1] == np.arange(len(stops))
@@ -125,7 +126,8 @@ class _Seen:
         )
 
     def codes_of(self, offsets: pa.Table) -> tuple[Index, Index]:
-        """Return the number of each offset's topic, and the row of its own id of that topic; or `NONE`."""
+        """Return for each offset the number of its topic, and the row of its own id of that topic; `NONE`
+        where there is none."""
         topics = numbers_or(pc.index_in(offsets["topic"], value_set=self._topics), NONE)
         both = [
             pa.chunked_array([*self.rows[name].chunks, *offsets[name].chunks], pa.string())
@@ -139,7 +141,8 @@ class _Seen:
         return topics, own
 
     def seen_at(self, topics: Index, earliest: Index, latest: Index) -> Index:
-        """Return the row of the id that each topic was seen with before and after a time, or `NONE`."""
+        """Return the row of the id that each topic had throughout the time from `earliest` to `latest`
+        (ms), or `NONE`."""
         found = np.full(len(topics), NONE, np.int64)
         for row, (code, first, last) in enumerate(zip(self._codes, self._first, self._last, strict=True)):
             is_then: Mask = (topics == code) & (earliest >= first) & (latest <= last)
@@ -148,7 +151,8 @@ class _Seen:
 
 
 def _committed_between(offsets: pa.Table) -> tuple[Index, Index]:
-    """Return when offsets were committed (ms): no earlier than the first, and no later than the second."""
+    """Return the earliest and the latest moment (ms) at which each offset can have been committed, from
+    the two clocks that recorded it."""
     columns = [to_milliseconds(offsets[name]) for name in ("commit_timestamp", "source_timestamp")]
     earliest = np.minimum.reduce([numbers_or(column, _LAST) for column in columns])
     latest = np.maximum.reduce([numbers_or(column, _FIRST) for column in columns])

@@ -1,4 +1,4 @@
-"""Positions of a past moment as they would be put back, and what has become of their logs since."""
+"""Committed offsets of a past moment, to be restored, with warnings where their logs have changed since."""
 
 from typing import Final
 
@@ -19,29 +19,28 @@ BEYOND_END: Final = "the log ends before it"
 NEWER_UNREADABLE: Final = "a newer commit could not be read: the group may have been elsewhere"
 LOG_UNKNOWN: Final = "the log is not known: its topic is gone, or was not sampled lately"
 WARNINGS: Final = (UNREADABLE, MADE_ANEW, START_PASSED, BEYOND_END, NEWER_UNREADABLE, LOG_UNKNOWN)
-"""Why putting back a position may not do what is wanted, the first that holds."""
+"""Why a restored offset may not do what the operator wants. A position has the first that holds."""
 
 RESTORED: Final = pa.schema(
     [
         *KEY,
         ("committed_offset", pa.int64()),  # null: `UNREADABLE`
-        ("log_start_offset", pa.int64()),  # now; null, as the next: not known
+        ("log_start_offset", pa.int64()),  # now; null, as log_end_offset: not known
         ("log_end_offset", pa.int64()),
-        ("ends_as_of", TIMESTAMP),  # when the log was sampled last, lately or not; null: never
+        ("ends_as_of", TIMESTAMP),  # time of the newest sample, of any age; null: there is none
         ("warning", pa.string()),  # one of `WARNINGS`; null: none
     ]
 )
-"""A position to put back."""
+"""A committed offset to restore."""
 
 
 def restored(
     offsets: pa.Table, newest: pa.Table, over_time: pa.Table, *, max_age_ms: int, now: int
 ) -> pa.Table:
-    """Return the positions (schema `RESTORED`) that offsets of a past moment (schema `OFFSETS`) stand for.
+    """Return the positions (schema `RESTORED`) of offsets of a past moment (schema `OFFSETS`).
 
-    `newest` are the newest samples of logs (topic, partition, sampled_at, log_start, log_end), which say
-    nothing of the logs `now` (ms) when they are older than `max_age_ms`; `over_time` are the ids that topics
-    were seen with.
+    `newest` are the newest samples of logs (topic, partition, sampled_at, log_start, log_end): those older
+    than `max_age_ms` at `now` (ms) do not count. `over_time` are the ids that topics were seen with.
     """
     places, codes = Places.of(newest)
     held = np.full(len(places.keys) + 1, NONE, np.int64)
@@ -55,9 +54,9 @@ def restored(
     is_beyond = committed > numbers_or(ends["log_end"], 2**63 - 1)
     is_unknown = ~to_mask(ends["log_end"].is_valid())
     is_unreadable = ~to_mask(offsets["committed_offset"].is_valid())
-    is_former = to_mask(of_recreated_topic(offsets, over_time))
+    is_of_recreated = to_mask(of_recreated_topic(offsets, over_time))
     has_newer = to_mask(offsets["unreadable_source_offset"].is_valid())
-    conditions = [is_unreadable, is_former, is_passed, is_beyond, has_newer, is_unknown]
+    conditions = [is_unreadable, is_of_recreated, is_passed, is_beyond, has_newer, is_unknown]
     numbers = np.select(conditions, list(range(len(WARNINGS))), NONE)
     warning = from_texts(WARNINGS).take(from_numbers(np.maximum(numbers, 0), numbers != NONE))
     columns = [offsets[name] for name in (*(field.name for field in KEY), "committed_offset")]

@@ -1,6 +1,7 @@
-"""Who can have set back a group: the log does not name who commits, but says who was a member then.
+"""Rewinds: committed offsets that went back, and who can have committed them.
 
-A broker takes commits from outside of a group only while it has no members (Kafka 4.3:
+The log does not name the client that commits, but it records the members of the group at that time. A broker
+accepts commits from outside of a group only while the group has no members (Kafka 4.3:
 `OffsetMetadataManager.validateOffsetCommit`): from a tool, or from consumers that assign partitions
 themselves.
 """
@@ -23,32 +24,32 @@ _PLACED: Final = pa.schema(
     [
         ("group", pa.string()),
         ("source_partition", pa.int32()),
-        ("source_offset", pa.int64()),  # null, as of simple groups: before every commit
+        ("source_offset", pa.int64()),  # null, as for simple groups: before every commit
         ("sequence", pa.int64()),  # of the batch
     ]
 )
 
 NOBODY_THERE: Final = "while no member was there"
-"""By a tool then, or by consumers that assign partitions themselves."""
+"""The commit came from a tool, or from consumers that assign partitions themselves."""
 
 Members = list[dict[str, str | None]] | None
 
 WHO: Final = pa.schema(
     [
-        ("was_empty", pa.bool_()),  # no member was there; null: not known
-        ("members", pa.list_(MEMBER_IDENTITY)),  # those of that moment; null: not known
+        ("was_empty", pa.bool_()),  # the group had no members; null: not known
+        ("members", pa.list_(MEMBER_IDENTITY)),  # members at that time; null: none, or not known
     ]
 )
-"""Who can have committed something."""
+"""The clients that can have made a commit."""
 
 
 def with_who(commits: pa.Table, steps: pa.Table) -> pa.Table:
-    """Append the columns `WHO` to n commits: rows with group, source_partition, source_offset and sequence.
+    """Append the columns `WHO` to n commits (group, source_partition, source_offset and sequence).
 
-    `steps` say how their groups were from a record of theirs on: rows with these columns (source_offset null:
-    before any commit), state (null: the group was not there) and members, in any order. Not known is who was
-    there where no step is before the commit, and where another one followed it in the same batch: of each
-    batch the last step is kept.
+    `steps` are states of the groups, each valid from one of their records on: rows with these columns
+    (source_offset null: before any commit), state (null: the group did not exist) and members, in any order.
+    The tables keep only the last step of each batch. So the members are not known where no step precedes the
+    commit, and where a step follows it in the same batch.
     """
     count = len(commits)
     names = _PLACED.names
@@ -78,15 +79,17 @@ def with_who(commits: pa.Table, steps: pa.Table) -> pa.Table:
 def lasting(
     rewinds: pa.Table, commits: pa.Table, over_time: pa.Table, *, read_until: Index, after_ms: int
 ) -> tuple[pa.Table, pa.Table]:
-    """Divide n rewinds (rows in the order of the log, as `with_who` takes them, with the columns `KEY`,
-    committed_offset, committed_at, offset_before, before_at, and the ids of their topics as
-    `is_of_other_log` takes them) into those that last, and those of which that is not known yet.
+    """Divide n rewinds into those that last, and those of which this is not known yet.
 
-    One that was made up for within `after_ms` is in neither: consumers that take over from others repeat
-    some offsets. Nor is one of a topic that was recreated in between (`over_time`: the ids that topics were
-    seen with). `commits` (schema `COMMITTED`) are those of their groups since. `read_until` are n moments
-    (ms) up to which all commits are there. Those of a group are told in their order, none before an earlier
-    one.
+    `rewinds` are in the order of the log, with the columns that `with_who` needs, `KEY`, committed_offset,
+    committed_at, offset_before, before_at, and the topic ids that `is_of_other_log` needs. `commits` (schema
+    `COMMITTED`) are the later commits of their groups. `read_until` (n ms) are the moments up to which all
+    commits are known.
+
+    Neither part has rewinds that were made up for within `after_ms`, because consumers that take over
+    partitions repeat some offsets, nor those of a topic that was recreated in between (`over_time`: the ids
+    that topics were seen with). The rewinds of a group keep their order: one that follows an undecided one
+    waits, too.
     """
     at = numbers_or(to_milliseconds(rewinds["committed_at"]), 0)
     back_at = _back_at(rewinds, commits)
@@ -97,12 +100,12 @@ def lasting(
     first_open = np.full((groups.max() if len(groups) else -1) + 1, len(rewinds), np.int64)
     np.minimum.at(first_open, groups[is_open], numbers[is_open])
     waits = numbers >= first_open[groups]
-    told = ~is_short & ~waits & ~is_of_other_log(rewinds, over_time)
-    return take(rewinds, np.flatnonzero(told)), take(rewinds, np.flatnonzero(waits))
+    lasts = ~is_short & ~waits & ~is_of_other_log(rewinds, over_time)
+    return take(rewinds, np.flatnonzero(lasts)), take(rewinds, np.flatnonzero(waits))
 
 
 def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
-    """Return when (ms) n positions were first where they had been before they went back, or `NONE`."""
+    """Return when (ms) n positions first reached again their offset before the rewind, or `NONE`."""
     both = [
         pa.chunked_array([*commits[name].chunks, *rewinds[name].chunks], rewinds.schema.field(name).type)
         for name in KEY_NAMES
@@ -121,12 +124,12 @@ def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
     is_back = offsets >= numbers_or(rewinds["offset_before"], 0)[of_rewind]
     found = np.full(len(rewinds), NONE, np.int64)
     at = numbers_or(to_milliseconds(commits["committed_at"]), 0)[later]
-    found[of_rewind[is_back][::-1]] = at[is_back][::-1]  # the first one stays
+    found[of_rewind[is_back][::-1]] = at[is_back][::-1]  # reversed: the first is written last
     return found
 
 
 def brief_words_of(was_empty: bool | None, members: Members) -> str | None:
-    """Say who can have committed: `NOBODY_THERE`, or the members of that moment; None: not known.
+    """Return `NOBODY_THERE`, or the members that can have committed; None: not known.
 
     >>> brief_words_of(False, [{"client_id": "app-2", "client_host": "/10.0.0.2"}])
     'app-2/10.0.0.2'
@@ -135,12 +138,12 @@ def brief_words_of(was_empty: bool | None, members: Members) -> str | None:
 
 
 def _named(members: Members) -> list[str]:
-    """Name members as Kafka's logs do."""
+    """Return members in the notation of Kafka's logs, sorted."""
     return sorted(f"{member['client_id']}{member['client_host']}" for member in members or [])
 
 
 def words_of(was_empty: bool | None, members: Members, *, most: int | None = None) -> str:
-    """Say who can have committed, in a sentence; `most` members are named at most.
+    """Return a clause that names who can have committed, with `most` members at most.
 
     >>> words_of(True, None)
     'while no member was there: by a tool, or a consumer that assigns partitions itself'
@@ -159,7 +162,8 @@ def words_of(was_empty: bool | None, members: Members, *, most: int | None = Non
 
 
 def _step_before(codes: Index, is_commit: Mask, order: Index) -> Index:
-    """Return for each row, in an order, the number of the nearest step before it in its group, or `NONE`."""
+    """Return for each row, in the given order, the number of the nearest step before it in its group, or
+    `NONE`."""
     numbers = np.arange(len(order))
     nearest = np.maximum.accumulate(np.where(is_commit[order], NONE, numbers))
     step = np.where(nearest == NONE, NONE, order[nearest])

@@ -1,23 +1,23 @@
-"""The rules by which the health of positions is judged: Burrow's, over a window in time.
+"""The rules of the health of positions: Burrow's rules, on a window of time.
 
-A position is judged by its last commits: the window are those of the ten minutes up to the last one, and
-older ones where these are fewer than three. Commits within a tenth of the window count as one: a burst of
-them is no pace; but that the lag grows is told after a fifth of the window, if three samples saw it.
-The first rule that holds decides:
+A position is judged by its window: the commits of the ten minutes (`window_ms`) before its last commit, and
+older ones until there are three (`min_commits`). Commits within the same tenth of the window count as one,
+because a burst shows no pace. A growing lag needs less: a fifth of the window, if three samples saw it. The
+first rule that holds decides:
 
-1. The lag is no more than `min_lag` now: OK.
-2. Nothing was committed for longer than the window, and than its commits took, and records wait for as long,
-   and for longer than is usual (`streaming.lag.pauses`): STOPPED.
+1. The lag is now at most `min_lag`: OK.
+2. Nothing was committed for longer than the window and than its commits took, and records have waited for
+   that long, and for longer than is usual (`streaming.lag.pauses`): STOPPED.
 3. The offset is below an earlier one of the window, and has been for `rewind_after_ms`: REWOUND.
-4. The lag was no more than `min_lag` at a commit of the window: OK.
+4. The lag was at most `min_lag` at a commit of the window: OK.
 5. All offsets of the window are equal: STALLED.
-6. The lag never fell from one sample to the next one, and was larger in the middle of the window, and at its
-   last commit, than at its first: WARNING; else OK.
+6. The lag never fell from one sample to the next, and was larger in the middle of the window, and at its last
+   commit, than at its first: WARNING; else OK.
 
-Where Burrow compares lags at commits, which depend on when it has last asked for log ends, here they are
-compared as of samples. The lag at a commit is that by the straight line between the samples before and after
-it: an older end would make those seem caught up who are less behind than samples are apart.
-What cannot be known is UNKNOWN, before any rule that would need it.
+Burrow compares lags at commits, which depend on when it last read the log ends. Here lags are compared as of
+samples. The lag at a commit is taken from the straight line between the samples before and after it: with the
+older sample, groups that are less behind than the time between two samples would seem caught up. What cannot
+be known is UNKNOWN, before any rule that needs it.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -34,12 +34,12 @@ from streaming.lag.runs import CommitRuns, counted
 from streaming.lag.samples import NONE, Samples
 
 STATUSES: Final = ("OK", "UNKNOWN", "WARNING", "STOPPED", "STALLED", "REWOUND")
-"""What can be said of a position or a group, the worst last."""
+"""The statuses of a position or a group, the worst last."""
 
 OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND = range(len(STATUSES))
 
 TOO_FEW_COMMITS: Final = ("too few commits", "commits span too short a time")
-"""The reasons why older commits are looked for."""
+"""The reasons for which `with_health` reads older commits."""
 
 REASONS: Final = (
     ("caught up", OK),
@@ -47,7 +47,7 @@ REASONS: Final = (
     ("catching up", OK),
     ("keeps pace", OK),
     ("usual pause", OK),
-    # that members give (`streaming.assessment.explained`)
+    # from members (`streaming.assessment.explained`)
     ("group does not subscribe to the topic", OK),
     ("unread records may be transaction markers", UNKNOWN),
     ("newer commits may be unread", UNKNOWN),
@@ -61,12 +61,12 @@ REASONS: Final = (
     ("no commits, records waiting", STOPPED),
     ("commits do not advance", STALLED),
     ("moved back", REWOUND),
-    # of partitions that members have and nothing is committed for (`judge_uncommitted`)
+    # of partitions that members have and that have no committed offset (`judge_uncommitted`)
     ("no committed offset yet", UNKNOWN),
     ("no committed offset, log has records", WARNING),
     ("no committed offset, records waiting", STOPPED),
 )
-"""Why a status is given, in words, and the status."""
+"""The reasons in words, each with its status. The number of a reason is its index."""
 
 (
     _CAUGHT_UP,
@@ -86,90 +86,83 @@ REASONS: Final = (
     _LAG_WAS_UNKNOWN,
     _NEVER_FELL,
     _SILENT,
-    _STANDS,
-    _WENT_BACK,
+    _NOT_ADVANCING,
+    _MOVED_BACK,
     _NOT_YET,
     _NONE_OF_THERE,
     _NONE_AND_WAITING,
 ) = range(len(REASONS))
 
 STATUS_OF: Final = np.array([status for _, status in REASONS])
-"""The status of each reason, by their numbers."""
+"""The status of each reason, by the number of the reason."""
 
 _ROUNDED: Final = 1  # ends between samples are whole numbers
-_POINTS: Final = 10  # of a window, as Burrow has ten commits
-_SEEN_FOR: Final = 2  # of these: for so long the lag has to grow
+_POINTS: Final = 10  # a window has ten parts, as Burrow's has ten commits
+_SEEN_FOR: Final = 2  # number of these parts for which the lag has to grow
 
 
 class HealthLimits(Protocol):
     """The settings `[health]`."""
 
     @property
-    def window_ms(self) -> int:
-        """As the rule."""
+    def window_ms(self) -> int: ...
 
     @property
-    def min_commits(self) -> int:
-        """As the rule."""
+    def min_commits(self) -> int: ...
 
     @property
-    def min_lag(self) -> int:
-        """As the rule."""
+    def min_lag(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class HealthRules:
-    """What the rules go by (times in ms)."""
+    """The parameters of the rules (times in ms)."""
 
     window_ms: int = 10 * MINUTE_MS
     min_commits: int = 3
     min_lag: int = 1
-    """Markers of transactions leave consumers that commit by hand at lag 1 for ever."""
+    """Transaction markers leave consumers that commit explicitly at lag 1 for ever."""
     rewind_after_ms: int = MINUTE_MS
-    """A rebalance repeats some offsets, and soon gets beyond them: that is no rewind."""
+    """After a rebalance, members repeat some offsets and soon pass them: that is no rewind."""
     long_silence_ms: int = DAY_MS
-    """A position of which too few commits are known to tell its pace has STOPPED after so long a silence."""
+    """A position with too few commits to know its pace is STOPPED after this long without commits."""
 
     @classmethod
     def of(cls, settings: HealthLimits) -> Self:
-        """Return the rules that settings make."""
         return cls(window_ms=settings.window_ms, min_commits=settings.min_commits, min_lag=settings.min_lag)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What the rules say of m positions (m int64 each).
-
-    `reasons` are numbers of `REASONS`, `windows` the number of the first commit of each window, `lasts` that
-    of the last, `turns` that of the commit that went back (`NONE`: none did).
-    """
+    """The judgements of m positions (m int64 each). `reasons` are numbers of `REASONS`. `windows`, `lasts`
+    and `turns` are numbers of commits: the first and the last of each window, and the one that went back
+    (`NONE`: none did)."""
 
     reasons: Index
     windows: Index
     lasts: Index
     turns: Index
     is_pace_known: Mask
-    """Whether enough commits are known to tell how often the position is committed."""
+    """Whether enough commits are known to know how often the group commits."""
 
     @property
     def statuses(self) -> Index:
-        """The status of each, a number of `STATUSES`."""
+        """The statuses, as indexes into `STATUSES`."""
         statuses: Index = STATUS_OF[self.reasons]
         return statuses
 
     def at(self, numbers: Index) -> Self:
-        """Return what is said of some."""
         return type(self)(*(getattr(self, field.name)[numbers] for field in fields(self)))
 
     def replaced(self, numbers: Index, other: Self) -> Self:
-        """Return the same, but for what another one says of some."""
+        """Return a copy with the judgements of `other` at `numbers`."""
         both = {field.name: getattr(self, field.name).copy() for field in fields(self)}
         for name, values in both.items():
             values[numbers] = getattr(other, name)
         return type(self)(**both)
 
     def with_reasons(self, numbers: Index, reasons: Index) -> Self:
-        """Return the same, but that some have other reasons (`NONE`: the one they have)."""
+        """Return a copy with other reasons at `numbers` (`NONE`: keep the reason)."""
         own = self.reasons.copy()
         own[numbers] = np.where(reasons == NONE, own[numbers], reasons)
         return replace(self, reasons=own)
@@ -186,18 +179,17 @@ def judge(
     is_current: Mask,
     rules: HealthRules,
 ) -> Judged:
-    """Apply the rules to m positions, each at a moment (ms).
+    """Apply the rules to m positions, each at its moment (ms).
 
-    `lasts` are the numbers of their newest commits then. `lags` are those at the moment (null: not known),
-    `ends_before` the ends of their logs a window before (`NONE`: not known), `waits` tell how long
-    records wait, and may wait.
+    `lasts` are the numbers of their newest commits by then, `lags` the lags at the moment (null: not known),
+    `ends_before` the log ends a window earlier (`NONE`: not known). `waits` are those of the m positions.
     """
     keys = runs.codes[lasts]
     last_at, last_offset = runs.at[lasts], runs.offsets[lasts]
     chains, stops = runs.chains[lasts], lasts + 1
     in_time = np.maximum(runs.first_since(keys, last_at - rules.window_ms), chains)
     windows, has_enough = _at_least(runs, lasts, in_time, rules)
-    windows = np.minimum(windows, lasts)  # where the last is not readable
+    windows = np.minimum(windows, lasts)  # the stretch of an unreadable commit begins after it
 
     pace = np.where(
         has_enough, np.maximum(last_at - runs.at[windows], rules.window_ms), rules.long_silence_ms
@@ -221,18 +213,18 @@ def judge(
     was_unknown = within(~runs.is_sampled) > 0
     is_equal = runs.stands_since[lasts] <= windows
     falls, seen = _falls(runs, windows, lasts, moments, rules)
-    # a commit from before the time says where it was at its start; what is younger is judged by half a window
+    # a commit before the window shows the offset at its start; without one, half a window has to be known
     is_whole = (in_time > chains) | (last_at - runs.at[windows] >= rules.window_ms // 2)
 
     keeps = _keeps_pace(runs, windows, followed)
-    # that the lag grows is seen sooner than how often it is committed
+    # a growing lag is visible earlier than the pace of commits
     grows = ~is_equal & ~was_unknown & ~keeps & (falls == 0) & (seen >= max(2, rules.min_commits))
     grows &= moments - runs.at[windows] >= rules.window_ms * _SEEN_FOR // _POINTS
 
     conditions = _of_now(lags, runs.is_readable[lasts], is_current, rules) | {
         _SILENT: is_silent & (ends_before != NONE) & is_waited_for,
         _END_WAS_UNKNOWN: is_silent & (ends_before == NONE),
-        _WENT_BACK: is_rewound,
+        _MOVED_BACK: is_rewound,
         _WAS_CAUGHT_UP: was_low,
         _CATCHING_UP: ~is_equal & (falls > 0),
         _PAUSES: is_pause & ~is_equal & ~(has_enough & is_whole & ~was_unknown),
@@ -240,7 +232,7 @@ def judge(
         _TOO_FEW: ~has_enough,
         _TOO_SHORT: ~is_whole,
         _LAG_WAS_UNKNOWN: was_unknown | (~is_equal & (seen < rules.min_commits)),
-        _STANDS: is_equal,
+        _NOT_ADVANCING: is_equal,
         _KEEPS_PACE: keeps,
     }
     reasons = np.select(list(conditions.values()), list(conditions), _NEVER_FELL)
@@ -250,8 +242,8 @@ def judge(
 def reasons_at_rest(
     *, lags: pa.Array | pa.ChunkedArray, is_readable: Mask, is_current: Mask, rules: HealthRules
 ) -> Index:
-    """Return the reasons (numbers of `REASONS`) of m positions that are not behind: their lag (null: not
-    known) is no more than `min_lag`. Whatever they committed before, `judge` says the same."""
+    """Return the reasons (numbers of `REASONS`) of m positions that are not behind: their lag is at most
+    `min_lag` or not known (null). `judge` returns the same for them, whatever they committed before."""
     conditions = _of_now(lags, is_readable, is_current, rules)
     reasons: Index = np.select(list(conditions.values()), list(conditions))
     return reasons
@@ -260,7 +252,8 @@ def reasons_at_rest(
 def _of_now(
     lags: pa.Array | pa.ChunkedArray, is_readable: Mask, is_current: Mask, rules: HealthRules
 ) -> dict[int, Mask]:
-    """Return the conditions of reasons, in order, that come before any rule about older commits."""
+    """Return the reasons that precede all rules about older commits, in order, with the positions that
+    have them."""
     lag = numbers_or(lags, 0)
     return {
         _NOT_READ: ~is_current,
@@ -282,13 +275,14 @@ def judge_uncommitted(
     is_current: Mask,
     rules: HealthRules,
 ) -> Index:
-    """Return the reasons (numbers of `REASONS`) of m partitions that members have and nothing is committed
-    for.
+    """Return the reasons (numbers of `REASONS`) of m partitions that members have and that have no committed
+    offset.
 
-    `starts` and `ends` are those of their logs, `ends_before` the ends a window before (`NONE`: not known);
-    `owned_at` is since when (ms) the group is known to have them (`NONE`: it is not). A consumer that begins
-    at the end of a log, and commits what it has read alone, rightly commits nothing of what was there before:
-    only of what `came_since` it has the partition it is certain that records wait.
+    `starts` and `ends` are their log start and log end offsets, `ends_before` the log ends a window earlier,
+    `owned_at` is since when (ms) the group is known to have the partition (all: `NONE` if not known). A
+    consumer that begins at the log end, and commits only what it reads, rightly commits nothing for older
+    records. So records certainly wait only where some came since the group has had the partition
+    (`came_since`).
     """
     is_known = (starts != NONE) & (ends != NONE)
     is_owned = (owned_at != NONE) & (moments - owned_at >= rules.window_ms)
@@ -304,10 +298,8 @@ def judge_uncommitted(
 
 
 def ends_before(samples: Samples, places: Index, moments: Index, rules: HealthRules) -> Index:
-    """Return the ends of m logs a window before a moment (ms), `NONE` where they are not known.
-
-    Ends only grow: every later one of the same log is no less.
-    """
+    """Return the log ends of m places one window before each moment (ms), `NONE` where not known. The end
+    of one log never falls, so later ends are no smaller."""
     newest = samples.newest_until(places, moments)
     before = samples.newest_until(places, moments - rules.window_ms)
     ends: Index = np.where(samples.is_same_log(before, newest), np.append(samples.ends, 0)[before], NONE)
@@ -323,17 +315,18 @@ def waits_of(
     max_age_ms: int,
     rules: HealthRules,
 ) -> Waits:
-    """Return since when records wait for m positions, as samples of their places tell; what is usual is not
-    known."""
+    """Return since when records wait for m positions, from the samples of their places, without usual
+    pauses."""
     offsets = runs.offsets[lasts]
     since = samples.passed_at(places, moments, behind(offsets, rules.min_lag), max_age_ms)
     return Waits(since, np.zeros(len(lasts), np.int64))
 
 
 def _at_least(runs: CommitRuns, lasts: Index, in_time: Index, rules: HealthRules) -> tuple[Index, Mask]:
-    """Return the first commits of windows that hold enough commits, and which windows could not.
+    """Return the first commits of windows that hold at least `min_commits` commits, and whether each window
+    does.
 
-    Of the commits within a tenth of the window the last counts, and the newest of all.
+    Of the commits within the same tenth of the window the last counts, and the newest commit always does.
     """
     step = max(1, rules.window_ms // _POINTS)
     counts = np.append(runs.at[:-1] // step != runs.at[1:] // step, np.zeros(min(1, len(runs.at)), np.bool_))
@@ -349,7 +342,8 @@ def _at_least(runs: CommitRuns, lasts: Index, in_time: Index, rules: HealthRules
 def _turns(runs: CommitRuns, windows: Index, lasts: Index) -> Index:
     """Return the number of the commit with which each position went back for good; `NONE`: it did not.
 
-    That is the one after the last of the highest offsets of its window, if this is not the newest commit.
+    It is the commit after the last one with the highest offset of the window, unless that is the newest
+    commit.
     """
     turns = np.full(len(lasts), NONE, np.int64)
     fell = counted(runs.steps < 0)
@@ -368,10 +362,11 @@ def _turns(runs: CommitRuns, windows: Index, lasts: Index) -> Index:
 
 
 def _keeps_pace(runs: CommitRuns, windows: Index, stops: Index) -> Mask:
-    """Tell of m positions whether the lag was as large at the first commit of their windows as at the last,
-    or in the middle, of the commits before a stop at which it is known: a rebalance is no loss of pace.
+    """Return for m positions whether the lag at the last commit of the window, or in its middle, is no larger
+    than at the first, among the commits before a stop whose lag is known. (The middle counts because a
+    rebalance is no loss of pace.)
 
-    That depends neither on when samples are taken nor on how long after a commit.
+    This depends neither on the times of samples nor on how long they follow after a commit.
     """
     is_known = runs.lags != NONE
     lags, at, before = np.append(runs.lags[is_known], 0), np.append(runs.at[is_known], 0), counted(is_known)
@@ -386,11 +381,11 @@ def _keeps_pace(runs: CommitRuns, windows: Index, stops: Index) -> Mask:
 def _falls(
     runs: CommitRuns, windows: Index, lasts: Index, moments: Index, rules: HealthRules
 ) -> tuple[Index, Index]:
-    """Count how often the lag of each position fell in its window from one sample to the next, and of how
-    many of its commits a sample tells the lag after them.
+    """Count how often the lag of each position fell within its window from one sample to the next, and the
+    commits whose lag a later sample shows.
 
-    Where nothing was committed for longer than a window it fell if half of what had come by then was done:
-    jobs that run now and then leave about as much behind each time.
+    After a pause longer than a window the lag fell if the job consumed half of the records that had arrived:
+    jobs that run now and then leave about the same lag each time.
     """
     is_seen = runs.lags_after != NONE
     numbers, before = np.flatnonzero(is_seen), counted(is_seen)
@@ -401,7 +396,7 @@ def _falls(
     fell |= is_run[numbers]
     count = counted(fell)
     first = before[windows]
-    is_later = is_seen[lasts] & (runs.after_at[lasts] > moments)  # the newest was not seen yet
+    is_later = is_seen[lasts] & (runs.after_at[lasts] > moments)  # no sample has seen the newest commit yet
     stop = before[lasts + 1] - is_later
     falls = count[stop] - count[np.minimum(first + 1, stop)]
     return np.where(stop > first, falls, 0), stop - first

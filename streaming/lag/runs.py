@@ -1,7 +1,7 @@
-"""The commits of many keys as arrays: those of a key are a run, in the order of the log.
+"""The commits of many keys as arrays: the commits of each key form a run, in the order of the log.
 
-What the rules of health ask of a stretch of a run - were all offsets equal, was the lag ever low - is counted
-once up to every commit, so that an answer about any stretch is one subtraction.
+The rules of health ask about stretches of a run, for example whether the lag was ever low. Such conditions
+are counted once up to every commit (`counted`), so that the answer for any stretch is one subtraction.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -23,25 +23,26 @@ from streaming.model.schemas import KEY, TIMESTAMP
 COMMITS: Final = pa.schema(
     [
         *KEY,
-        ("committed_offset", pa.int64()),  # null: it was removed, or could not be read
-        ("committed_at", TIMESTAMP),  # by the coordinator's clock
-        ("written_at", TIMESTAMP),  # by the job's clock; null: not known, but long ago
+        ("committed_offset", pa.int64()),  # null: the offset was removed, or could not be read
+        ("committed_at", TIMESTAMP),  # by the clock of the coordinator
+        ("written_at", TIMESTAMP),  # by the clock of the job; null: not known, but long ago
         ("is_removed", pa.bool_()),
     ]
 )
-"""What is known of commits. Those of a key come in the order of the log, whatever brokers' clocks say."""
+"""Commits and removals. The rows of a key are in the order of the log, which may differ from the order of
+committed_at."""
 
-_UNKNOWN_AT: Final = -(2**62)  # ms; before all that is known
+_UNKNOWN_AT: Final = -(2**62)  # ms; before all known times
 _LONGEST_MS: Final = 3_660 * DAY_MS
-"""Commits that claim to be older than ten years count as so old."""
+"""Older commits count as ten years old, which bounds the range of times."""
 
 
 @dataclass(frozen=True)
 class Commits:
-    """Commits of keys that are numbered (n int64 each, n booleans), in any order.
+    """Commits of numbered keys (n int64 and n booleans), in any order.
 
-    `keys` are the numbers, `at` is when (ms), `written_at` when the job wrote it, `order` tells which of
-    a key came before which. An offset that is not readable is 0.
+    `keys` are the numbers of the keys, `at` are times of commits (ms), `written_at` the times at which the
+    job wrote them, `order` sorts the commits of a key. Unreadable offsets are 0.
     """
 
     keys: Index
@@ -54,9 +55,10 @@ class Commits:
 
     @classmethod
     def of(cls, keys: Index, rows: pa.Table) -> Self:
-        """Take them from n rows (schema `COMMITS`), given their numbers (`NONE`: left out).
+        """Take commits from n rows (schema `COMMITS`) with the numbers of their keys (`NONE`: leave the row
+        out).
 
-        Those of a key come in the order of the column sequence, if there is one, and then of the rows.
+        The commits of a key are ordered by the column sequence if there is one, and then by row.
         """
         has_sequence = "sequence" in rows.schema.names
         return cls(
@@ -71,43 +73,41 @@ class Commits:
 
     @classmethod
     def none(cls) -> Self:
-        """Return no commits."""
         nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
         return cls(nothing, nothing, nothing, nothing, nothing, never, never)
 
     @classmethod
     def joined(cls, *several: "Commits") -> Self:
-        """Join commits whose keys are numbered alike."""
+        """Concatenate commits whose keys share one numbering."""
         return cls(
             *(np.concatenate([getattr(one, field.name) for one in several]) for field in fields(Commits))
         )
 
     def where(self, chosen: Mask | Index) -> Self:
-        """Return some of them."""
         if chosen.dtype == np.bool_ and chosen.all():
             return self
         return type(self)(*(getattr(self, field.name)[chosen] for field in fields(Commits)))
 
     def numbered_anew(self, numbers: Index) -> Self:
-        """Return those of keys that have a new number (`NONE`: left out), with this."""
+        """Return the commits with the key k replaced by `numbers[k]` (`NONE`: leave them out)."""
         keys = numbers[self.keys]
         return replace(self, keys=keys).where(keys != NONE)
 
 
 @dataclass(frozen=True)
 class CommitRuns:
-    """The commits of k keys (n in all; n int64 each), sorted by key, each key's in the order of the log.
+    """The n commits of k keys (n int64 each), sorted by key, and for each key in the order of the log.
 
-    `codes` number the key of each commit, and `starts` (k + 1) say where runs begin.
-    `at` is when it was committed (ms), in a run never before the one before it, and `written_at` when the job
-    wrote it, by its own clock. `chains` is where the commits begin that are in one piece up to each: after
-    the key was removed, could not be read, or went back because its topic was recreated.
+    `codes` are the key numbers of the commits, `starts` (k + 1) the starts of the runs. `at` is the time of
+    the commit (ms), raised where it would fall within a run; `written_at` is the time at which the job wrote
+    it, by its own clock. `chains` is the first commit of the uninterrupted stretch up to each: a stretch ends
+    where the key was removed, could not be read, or went back because its topic was recreated.
 
-    `is_sampled` says whether a sample came shortly before it. `lags` is the lag when it was committed, by the
-    straight line between the samples before and after it (`NONE`: not known, as long as none came after it).
-    `lags_before` is that of the commit before it, by the sample before it. `lags_after` is the lag by the
-    first sample after it if it was the newest commit still, which is the lag that Kafka's tools would have
-    shown at `after_at` (`NONE`: there is no such sample).
+    `is_sampled` is true where a sample came shortly before the commit. `lags` is the lag at the time of the
+    commit, on the straight line between the samples before and after it (`NONE`: not known, for example as
+    long as no sample came after it). `lags_before` is the lag of the commit before, by the sample before this
+    commit. `lags_after` is the lag by the first sample after the commit, if no other commit came first: the
+    lag that Kafka's tools would have shown at `after_at` (`NONE`: there is no such sample).
     """
 
     codes: Index
@@ -130,10 +130,8 @@ class CommitRuns:
 
     @classmethod
     def of(cls, commits: pa.Table, samples: Samples, *, until: int, max_age_ms: int) -> tuple[Self, pa.Table]:
-        """Take them from rows (schema `COMMITS`); commits from after `until` (ms) count as of then.
-
-        A sample says nothing of what is more than `max_age_ms` away from it. Returns also the keys.
-        """
+        """Take commits from rows (schema `COMMITS`); return also the keys. Times after `until` (ms) count
+        as `until`. Samples more than `max_age_ms` away from a commit do not count for it."""
         codes = key_codes(commits[name] for name in KEY_NAMES)
         keys = take(commits.select(KEY_NAMES), firsts(codes))
         own, places = Commits.of(codes, commits), samples.places.codes_of(keys)
@@ -143,8 +141,8 @@ class CommitRuns:
     def of_keys(
         cls, commits: Commits, places: Index, samples: Samples, *, until: int, max_age_ms: int
     ) -> Self:
-        """Take them as `of` does, from commits of k keys, each with one at least, and the places of the keys
-        among those of the samples (k int64)."""
+        """Same as `of`, from the commits of k keys, each with at least one, and the place codes of the
+        keys among the samples (k int64)."""
         if np.any(np.diff(commits.keys) <= 0):
             commits = commits.where(np.lexsort((commits.order, commits.keys)))
         codes, offsets, is_readable = commits.keys, commits.offsets, commits.is_readable
@@ -154,7 +152,7 @@ class CommitRuns:
         at = ranked - codes * span + low
         starts = np.searchsorted(codes, np.arange(len(places) + 1))
         places = places[codes]
-        # by the job's clock, as samples are, a commit came no later than it was written
+        # samples have times of the job's clock, by which a commit came no later than it was written
         then = np.where(commits.written_at == _UNKNOWN_AT, at, np.minimum(at, commits.written_at))
         before, after = samples.newest_until(places, then), samples.first_since(places, then)
         ends, sampled_at = np.append(samples.ends, 0), np.append(samples.at, 0)
@@ -166,9 +164,9 @@ class CommitRuns:
         offsets_before = np.append(0, offsets[:-1])[: len(offsets)]
         ends_then, is_between = samples.ends_between(before, after, then, max_age_ms)
         is_between &= is_readable & (sampled_at[after] <= until)
-        # the offset fell, and the topic was seen with another id: it is of another log
-        went_on_anew = samples.are_of_two_logs(np.append(NONE, before[:-1])[: len(after)], after)
-        went_on_anew &= np.diff(offsets, prepend=offsets[:1]) < 0
+        # the offset fell and the topic id changed: the commit is of another log
+        is_other_log = samples.are_of_two_logs(np.append(NONE, before[:-1])[: len(after)], after)
+        is_other_log &= np.diff(offsets, prepend=offsets[:1]) < 0
         return cls(
             codes=codes,
             starts=starts,
@@ -177,7 +175,7 @@ class CommitRuns:
             offsets=offsets,
             is_readable=is_readable,
             is_removed=commits.is_removed,
-            chains=_chains(starts, is_readable, went_on_anew),
+            chains=_chains(starts, is_readable, is_other_log),
             is_sampled=is_near & is_readable,
             lags=np.where(is_between, np.maximum(lag_of(ends_then, offsets), 0), NONE),
             lags_before=np.where(is_near, lag_of(ends[before], offsets_before), NONE),
@@ -190,27 +188,27 @@ class CommitRuns:
         )
 
     def last_until(self, keys: Index, moments: Index) -> Index:
-        """Return for m keys (codes) and moments (ms) the number of the last commit up to each, or `NONE`."""
+        """Return the number of the last commit of m keys (codes) up to each moment (ms), or `NONE`."""
         found = np.searchsorted(self._ranked, self._place(keys, moments), side="right") - 1
         last: Index = np.where(found >= self.starts[keys], found, NONE)
         return last
 
     def first_since(self, keys: Index, moments: Index) -> Index:
-        """Return for m keys (codes) and moments (ms) the number of the first commit since each; the number
-        after the run's last where there is none."""
+        """Return the number of the first commit of m keys (codes) since each moment (ms), or the number
+        after the last commit of the run."""
         found: Index = np.searchsorted(self._ranked, self._place(keys, moments), side="left")
         return found
 
     def written_until(self, keys: Index, moments: Index) -> Index:
-        """Return for m keys (codes) and moments (ms) the number of the last commit that the job had written
-        by each, or `NONE`. What is not known to have been written later counts as written long ago."""
+        """Return the number of the last commit of m keys (codes) that the job had written by each moment
+        (ms), or `NONE`. Commits without a known time of writing count as written before."""
         found = np.searchsorted(self._written, self._place(keys, moments), side="right") - 1
         last: Index = np.where(found >= self.starts[keys], found, NONE)
         return last
 
     def followed_until(self, keys: Index, moments: Index) -> Index:
-        """Return for m keys (codes) and moments (ms) the number after the last commit that was followed by a
-        sample by each."""
+        """Return for m keys (codes) the number after the last commit that a sample had followed by each
+        moment (ms)."""
         found: Index = np.searchsorted(self._followed, self._place(keys, moments), side="right")
         return found
 
@@ -226,20 +224,20 @@ class CommitRuns:
 
     @cached_property
     def is_follower(self) -> Mask:
-        """Whether the commit before it is of the same piece."""
+        """Whether the commit before is of the same stretch."""
         is_one: Mask = self.chains < np.arange(len(self.at))
         return is_one
 
     @cached_property
     def steps(self) -> Index:
-        """Steps from the commit before in the same piece; 0 for the first one."""
+        """Differences from the offset of the commit before in the same stretch; 0 for the first commit."""
         steps = np.diff(self.offsets, prepend=self.offsets[:1])
         own: Index = np.where(self.is_follower, steps, 0)
         return own
 
     @cached_property
     def stands_since(self) -> Index:
-        """The number of the first of the commits up to each that have its offset, one after the other."""
+        """The number of the first of the consecutive commits up to each with the same offset."""
         numbers = np.arange(len(self.at))
         is_first = ~self.is_follower | (self.steps != 0)
         first: Index = np.maximum.accumulate(np.where(is_first, numbers, 0))
@@ -251,13 +249,13 @@ class CommitRuns:
 
 
 def within_reach(times: Index, until: int) -> Index:
-    """Return times of commits (ms) as they count at a moment (ms): none after it, none too long before."""
+    """Return n times of commits (ms) clipped to the ten years up to `until`."""
     clipped: Index = np.clip(times, until - _LONGEST_MS, until)
     return clipped
 
 
 def counted(mask: Mask) -> Index:
-    """Count up to every commit, itself not included (n + 1 int64): how many are true in a stretch is one
+    """Count the true values before each index (n + 1 int64), so that the count of a stretch is one
     subtraction.
 
     >>> counted(np.array([True, False, True])).tolist()

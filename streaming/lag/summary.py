@@ -1,4 +1,4 @@
-"""Who is behind: the lag of groups or of topics, summed up over their positions."""
+"""The lag of groups or of topics, summed over their positions."""
 
 from typing import Final, Literal
 
@@ -16,16 +16,16 @@ from streaming.model.schemas import KEY, TIMESTAMP
 By = Literal["group", "topic"]
 
 LAG_FACTS: Final = [
-    ("lag", pa.int64()),  # sum of those that are known, negative ones as 0; null: none is
-    ("lag_seconds", pa.float64()),  # the longest that is known; null: none is
-    ("lag_is_at_least", pa.bool_()),  # of some position the lag or its time is at least that, or not known
-    ("partitions", pa.int64()),  # positions
-    ("partitions_behind", pa.int64()),  # of these, those with lag
-    ("partitions_unknown", pa.int64()),  # those whose lag is not known
-    ("partitions_beyond_end", pa.int64()),  # those with a negative lag
-    ("worst_topic", pa.string()),  # the position that is furthest behind
+    ("lag", pa.int64()),  # sum of the known lags, negative ones as 0; null: none is known
+    ("lag_seconds", pa.float64()),  # the longest known one; null: none is known
+    ("lag_is_at_least", pa.bool_()),  # lag or time of some position is "at least", or not known
+    ("partitions", pa.int64()),  # number of positions
+    ("partitions_behind", pa.int64()),  # with lag > 0
+    ("partitions_unknown", pa.int64()),  # with unknown lag
+    ("partitions_beyond_end", pa.int64()),  # with negative lag
+    ("worst_topic", pa.string()),  # of the position that is furthest behind
     ("worst_partition", pa.int32()),
-    ("ends_as_of", TIMESTAMP),  # of the oldest of the newest samples; null: there is none
+    ("ends_as_of", TIMESTAMP),  # the oldest of the positions; null: none has a sample
 ]
 LAG_BY: Final = {
     "group": pa.schema([KEY[0], *LAG_FACTS]),
@@ -35,8 +35,8 @@ LAG_BY: Final = {
 
 
 def lag_by(rows: pa.Table, by: By) -> pa.Table:
-    """Sum up n positions with the columns `KEY` and `LAG` by group or topic (schema `LAG_BY`), those that are
-    furthest behind first: by time, then by records."""
+    """Sum n positions with the columns `KEY` and `LAG` by group or topic (schema `LAG_BY`), the furthest
+    behind first: by lag time, then by records. The sum is clipped to int64."""
     codes, names = numbered(rows[by])
     lags, is_known = numbers_or(rows["lag"], 0), to_mask(rows["lag"].is_valid())
     times = scaled(rows["lag_seconds"], 1_000_000, NONE)
@@ -75,8 +75,8 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
 
 
 def worst_positions(summed: pa.Table, by: By, rows: pa.Table) -> pa.Table:
-    """Return for n rows of `lag_by` the positions that are furthest behind (`KEY`, committed_offset, topic_id
-    and lag): n of the rows it summed up, null where none is behind."""
+    """Return the worst position of each of n rows of `lag_by`, taken from the `rows` it summed: n rows
+    with `KEY`, committed_offset, topic_id and lag, null where no position has lag."""
     rows = rows.select([*KEY_NAMES, "committed_offset", "topic_id", "lag"])
     rows = rows.filter(pc.greater(rows["lag"], from_numbers(np.zeros(1, np.int64))[0]))
     own, other = (by, "worst_topic") if by == "group" else ("worst_group", by)

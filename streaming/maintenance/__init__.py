@@ -1,6 +1,6 @@
-"""Keeps the tables small and quick: compaction, deletion of old history, of unused files and of log entries.
+"""Maintenance of the tables: compaction, and deletion of old history, unused files and log entries.
 
-`maintain` is one round, under a lease; it may run beside the job.
+`maintain` runs one round under a lease; it may run beside the job.
 """
 
 from streaming.maintenance.maintenance import maintain

@@ -1,13 +1,14 @@
-"""A lease on the maintenance of one table root: one maintainer at a time, on whichever machine.
+"""A lease on the maintenance of a table root: one maintainer at a time, on any machine.
 
-delta-rs (1.6) lets two compactions that rewrite the same files both commit, and every row is there twice.
-So whoever compacts takes the lease first. It is an application transaction of `quarantine`, to which little
-else is committed: its version is the time (ms) until which the lease is held, 0 once it is given back.
-Locks of folders and of object stores differ; Delta's commits work the same everywhere.
+delta-rs (1.6) lets two compactions of the same files both commit, which duplicates every row. So compaction
+requires the lease. It is an application transaction of `quarantine`, which has few other commits: its version
+is the time (ms) at which the lease ends, 0 once it is released. Locks of folders and of object stores differ;
+commits to Delta work the same everywhere.
 
-Clocks may differ. A lease that ends later than any lease taken now would was taken by another clock: nothing
-says whose is right, nor whether its holder is alive. A holder that is alive renews it. So whoever meets such
-a lease notes the time, and it counts as dead once it has stood unchanged for as long as a lease is good for.
+Clocks may differ. A lease that ends later than a new lease would was taken by another clock; it is unknown
+which clock is right, and whether the holder is alive. A live holder renews its lease. So the time at which
+such a lease is first seen is committed, and the lease counts as expired once it has not changed for the
+length of a lease.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,22 +24,22 @@ from streaming.model.schemas import QUARANTINE
 from streaming.tables.tables import Tables
 
 LEASE_TRANSACTION: Final = "offsetlake.maintenance"
-"""The application id under which `quarantine` notes until when the lease is held."""
+"""The application id under which `quarantine` keeps the end of the lease."""
 
 DOUBT_TRANSACTION: Final = "offsetlake.maintenance.doubt"
-"""The application id under which `quarantine` notes when a lease too long to be true was met (0: not since it
-was taken)."""
+"""The application id under which `quarantine` keeps when an implausibly long lease was first seen (0: not
+since it was taken)."""
 
 LEASE_MS: Final = HOUR_MS
-"""How long a lease is good for: longer than any one step of maintenance takes; renewed between steps."""
+"""Length of a lease: longer than any step of maintenance; renewed between steps."""
 
-_RENEW_BELOW_MS: Final = LEASE_MS * 9 // 10  # each renewal is a commit: not for steps of milliseconds
+_RENEW_BELOW_MS: Final = LEASE_MS * 9 // 10  # each renewal is a commit: not after steps of milliseconds
 _TABLE: Final = "quarantine"
 _ATTEMPTS: Final = 20
 
 
 class MaintenanceBusyError(OffsetlakeError):
-    """Another process maintains the tables, or was killed while it did."""
+    """Another process maintains the tables, or was killed during maintenance."""
 
 
 @contextmanager
@@ -63,8 +64,8 @@ def maintenance_lease(tables: Tables, clock: Callable[[], int]) -> Iterator[Call
 
 
 def _take(tables: Tables, held_until: int, now: int, duration_ms: int) -> int:
-    """Note that the lease runs `duration_ms` from now (0: that it is free), unless another process
-    than this one (`held_until`) has it."""
+    """Commit a lease of `duration_ms` from now (0: release it), unless a process other than the holder until
+    `held_until` has it."""
     until = now + duration_ms if duration_ms else 0
     for _ in range(_ATTEMPTS):
         table = tables.delta(_TABLE)
@@ -86,7 +87,7 @@ def _take(tables: Tables, held_until: int, now: int, duration_ms: int) -> int:
 
 
 def _dead_at(table: DeltaTable, found: int, now: int) -> int | None:
-    """Return when (ms) a lease counts as dead by our clock; None: note that it was met now."""
+    """Return when (ms) a lease expires by our clock; None: record that it was seen now."""
     if found <= now + LEASE_MS:
         return found
     met = table.transaction_version(DOUBT_TRANSACTION) or 0
@@ -94,7 +95,8 @@ def _dead_at(table: DeltaTable, found: int, now: int) -> int | None:
 
 
 def _commit(table: DeltaTable, *notes: tuple[str, int]) -> bool:
-    """Commit versions of application ids on top of just what was read; False: another commit was first."""
+    """Commit versions of application ids directly on top of the version read; False: another commit came
+    first."""
     commit = CommitProperties(app_transactions=[Transaction(*note) for note in notes], max_commit_retries=0)
     try:
         write_deltalake(table, QUARANTINE.empty_table(), mode="append", commit_properties=commit)

@@ -1,9 +1,9 @@
-"""Keeps the tables small and quick: compaction, history, files and log entries that are no longer needed.
+"""Maintenance of the tables: compaction, and deletion of history, files and log entries no longer needed.
 
-Safe beside a running job: nothing here holds the writer's lock. An append and a compaction both commit; of
-two commits that exclude each other Delta lets one stand: the job then repeats its own (`tables.commits`), and
-maintenance leaves its own to the next round. What delta-rs does not keep apart is two compactions; for these
-there is the lease (`maintenance.lease`).
+Safe beside a running job: nothing here takes the writer's lock. An append and a compaction both commit; of
+two conflicting commits Delta accepts one: the job then repeats its own (`tables.commits`), and maintenance
+leaves its own to the next round. delta-rs does not detect conflicting compactions; the lease
+(`maintenance.lease`) prevents them.
 """
 
 import json
@@ -42,24 +42,24 @@ from streaming.tables.select import QueryFailedError, in_one_line
 from streaming.tables.tables import Tables
 
 SORTED_TRANSACTION: Final = "offsetlake.sorted"
-"""The application id under which a table notes the first day (days since 1970) that is not sorted."""
+"""The application id under which a table keeps the first day (days since 1970) that is not sorted."""
 
 SMALL_BYTES: Final = TARGET_BYTES // 4
-"""Files below this are small. Those of catching up (200,000 changes) are not, nor what sorting leaves."""
+"""Smaller files are compacted. Files from catching up (200,000 changes) and from sorting are larger."""
 
 ENOUGH_FILES: Final = 8
-"""This many small files in a partition are worth a rewrite."""
+"""Small files in a partition that justify a rewrite."""
 
 SORT_LIMIT_BYTES: Final = 2**30
-"""Days of `changes` up to this size are sorted: it takes some five times as much in temporary files."""
+"""Largest days of `changes` that are sorted: sorting takes about five times as much in temporary files."""
 
 _KEPT_FILES: Final = "delta.deletedFileRetentionDuration"
 _DELETIONS_AT_ONCE: Final = 8
-_COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes one every 20 by itself
+_COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes a checkpoint every 20 commits
 _EPOCH: Final = date(1970, 1, 1)
 
 Partition = tuple[tuple[str, str], ...]
-"""The columns that a table is partitioned by, and their values as texts."""
+"""The partition columns of a table, with their values as texts."""
 
 
 class MaintenanceError(OffsetlakeError):
@@ -68,7 +68,8 @@ class MaintenanceError(OffsetlakeError):
 
 @dataclass(frozen=True, kw_only=True)
 class TableReport:
-    """What one round did to one table; `log_files` is what its `_delta_log` holds afterwards."""
+    """The results of one round for one table; `log_files` is the number of files in `_delta_log`
+    afterwards."""
 
     table: str
     files_before: int
@@ -95,13 +96,13 @@ def maintain(
     clock: Callable[[], int],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[TableReport]:
-    """Do one round: for each table drop what is too old, compact, delete unused files, shorten the log.
+    """Run one round: for each table drop old rows, compact, delete unused files, shorten the log.
 
-    `should_stop` is asked between steps. Raises `MaintenanceBusyError` when another process maintains the
-    tables, and `MaintenanceError` for what went wrong, after having done the rest.
+    `should_stop` is called between steps. Raises `MaintenanceBusyError` when another process maintains the
+    tables, and `MaintenanceError` for failed steps, after the other steps.
     """
     names = tables.existing()
-    # first, for the room that all else may need: a lease is a commit, and these files are nobody's
+    # first, for space that the rest may need: the lease is a commit, and no reader or writer uses these files
     freed, failures = _without_unused_files(tables, names, keep, clock, should_stop)
     reports = []
     try:
@@ -133,7 +134,7 @@ def maintain(
 def _without_unused_files(
     tables: Tables, names: Sequence[str], keep: KeepTimes, clock: Callable[[], int], stop: Callable[[], bool]
 ) -> tuple[Counter[str], list[str]]:
-    """Delete unused files; return how many by table, and what failed: no table keeps others from theirs."""
+    """Delete unused files; return their number by table, and failures, which do not stop other tables."""
     freed, failures = Counter[str](), []
     for name in names:
         if stop():
@@ -148,8 +149,8 @@ def _without_unused_files(
 def _maintain_table(
     tables: Tables, name: str, keep: KeepTimes, times: Times, proceed: Proceed, freed: int
 ) -> tuple[TableReport, list[str]]:
-    """Do what one table needs; a step that fails does not keep the others from their work. So many unused
-    files were deleted before (`freed`)."""
+    """Run the steps for one table; a failed step does not stop the others. `freed` unused files were deleted
+    before."""
     files_before = len(files_of(tables.delta(name)))
     done = Counter[str]()
     failures = []
@@ -166,7 +167,7 @@ def _maintain_table(
         try:
             done[step] += work()
         except CommitFailedError:
-            continue  # another commit came first: the next round finds this work again
+            continue  # another commit came first: the next round retries
         except (DeltaError, OSError, QueryFailedError, SamplesLostError) as error:
             failures.append(f"{name}: {in_one_line(error)}")
     table = tables.delta(name)
@@ -183,15 +184,15 @@ def _maintain_table(
     return report, failures
 
 
-# --- files that are not needed ---------------------------------------------------------------------------
+# --- unused files -----------------------------------------------------------------------------------------
 
 
 def delete_unused_files(tables: Tables, name: str, keep: KeepTimes, clock: int) -> int:
-    """Delete the files that a table does not refer to, once they are old enough; return how many.
+    """Delete files that a table does not refer to, once they are old enough; return their number.
 
-    Those of writers that were killed are among them; what is being written now is too young. By a clock (ms)
-    that has just jumped it would not be, so the job's heartbeats tell how old it is. That needs no room on
-    the disk, and no lease: nothing is committed.
+    Files of killed writers are among them; files being written are too young. If the clock (ms) has just
+    jumped they would seem old, so their age is measured by the job's heartbeats. This needs no disk space and
+    no lease: nothing is committed.
     """
     unused_before = trusted_time_ago(tables.delta("changes"), clock, keep.keep_unused_files_ms)
     if unused_before is None:
@@ -211,8 +212,8 @@ def _delete_file(storage: DeltaStorageHandler, path: str) -> None:
 
 
 def note_kept_files(tables: Tables, name: str, keep: KeepTimes) -> int:
-    """Note in a table how long replaced files are kept: a checkpoint of its log forgets those that have been
-    replaced for longer, and what is forgotten is taken for left over."""
+    """Set how long a table keeps replaced files: checkpoints of its log drop entries of files replaced longer
+    ago, and files without an entry count as unused."""
     noted = {_KEPT_FILES: f"interval {max(1, math.ceil(keep.keep_unused_files_ms / HOUR_MS))} hours"}
 
     def note() -> int:
@@ -228,8 +229,8 @@ def note_kept_files(tables: Tables, name: str, keep: KeepTimes) -> int:
 def shorten_log(tables: Tables, name: str) -> int:
     """Delete log entries older than the table's `delta.logRetentionDuration` that a checkpoint replaces.
 
-    Progress is written in log entries alone: a new one says it before old ones go. A checkpoint written here
-    replaces entries at the next round, when no reader is left that began without it.
+    Progress is only in log entries: a new one is written with it before old ones are deleted. A checkpoint
+    written here replaces entries at the next round, when all readers that started without it are done.
     """
     if name == "changes":
         tables.restate_progress()
@@ -252,12 +253,12 @@ def _checkpointed_version(tables: Tables, table: DeltaTable) -> int:
 
 
 def compact(tables: Tables, name: str, proceed: Proceed) -> int:
-    """Join the small files of each partition that has enough of them; return the number of partitions."""
+    """Join the small files of each partition with enough of them; return the number of partitions."""
     compacted = 0
     for partition in _fragmented_partitions(tables, name):
         if not proceed():
             break
-        with suppress(CommitFailedError):  # the job folded in the meantime: the next round will do
+        with suppress(CommitFailedError):  # the job folded meanwhile: left to the next round
             _compact_partition(tables, name, partition)
             compacted += 1
     return compacted
@@ -279,11 +280,11 @@ def _compact_partition(tables: Tables, name: str, partition: Partition) -> None:
 
 
 def sort_closed_days(tables: Tables, name: str, times: Times, proceed: Proceed) -> int:
-    """Sort the days of `changes` that have ended by group, of `log_ends` by topic, partition and time, each
-    once; return how many.
+    """Sort each past day once: `changes` by group, `log_ends` by topic, partition and time; return the number
+    of days.
 
-    What happened to one group on a day then stands in one file, which readers find by its statistics. A noted
-    day that no clock can have meant is not believed.
+    The changes of one group on a day are then in one file, found by its statistics. A recorded day that is
+    implausibly late is ignored.
     """
     count = 0
     table = tables.delta(name)

@@ -1,4 +1,4 @@
-"""Deletes rows of a table, and sorts its files: what delta-rs rewrites."""
+"""Rewrites of files by delta-rs: deletion of rows, and sorting."""
 
 from contextlib import suppress
 from datetime import date
@@ -10,7 +10,7 @@ from deltalake.exceptions import CommitFailedError
 from streaming.tables.files import ROW_GROUP_ROWS, writer_properties
 
 TARGET_BYTES: Final = 32 * 2**20
-"""Size up to which files are joined; not larger, as each round rewrites the last file of the day."""
+"""Size up to which files are joined; not larger, since each round rewrites the last file of the day."""
 
 _SORT_MEMORY_BYTES: Final = 256 * 2**20  # without a limit a day of 4 M rows took 1.7 GB
 
@@ -23,10 +23,10 @@ def delete_rows(
     by: str,
     day: date | None = None,
 ) -> int:
-    """Delete rows, then rewrite those that are left (of a day), sorted; return how many were deleted.
+    """Delete rows, then rewrite the remaining ones (of a day), sorted; return the number of deleted rows.
 
-    In the files that a deletion by delta-rs leaves other engines cannot look for texts: they are of the type
-    `string_view`, which Arrow does not compare. Those of a sort are texts again.
+    A deletion by delta-rs writes files with the type `string_view`, which Arrow does not compare, so other
+    engines cannot filter them by text. A sort writes plain texts again.
     """
     deleted = table.delete(predicate, writer_properties=writing(table), commit_properties=commit)
     if deleted["num_deleted_rows"] and deleted["num_added_files"]:
@@ -36,7 +36,6 @@ def delete_rows(
 
 
 def sort_files(table: DeltaTable, by: str, day: date | None) -> None:
-    """Rewrite the files of a table, or of one day of it, sorted by a column."""
     table.optimize.z_order(
         [by],
         None if day is None else [("day", "=", str(day))],
@@ -48,5 +47,5 @@ def sort_files(table: DeltaTable, by: str, day: date | None) -> None:
 
 
 def writing(table: DeltaTable) -> WriterProperties:
-    """Return how delta-rs is to rewrite files of a table."""
+    """Return the options with which delta-rs rewrites files of a table."""
     return writer_properties(table, row_group_rows=ROW_GROUP_ROWS)

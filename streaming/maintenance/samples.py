@@ -1,9 +1,9 @@
-"""Joins, thins and sorts the files of `log_ends`: every round of samples adds one.
+"""Joins, thins and sorts the files of `log_ends`; every round of samples adds one file.
 
-Rows are sorted by topic, partition and time, in files of half a million rows or a little more, which have
-whole partitions as far as they were joined; those about topics as a whole are in a file of their own. Sorted,
-a sample takes a third of the bytes, and what is asked of few topics is found in few files. Of each minute one
-sample of a partition is kept, the last: they are taken more often so that the newest one is young.
+Rows are sorted by topic, partition and time, in files of slightly more than half a million rows, which hold
+whole partitions of the joined files; rows about whole topics are in a file of their own. A sorted sample
+takes a third of the bytes, and the rows of a few topics are in few files. Of each minute, only the last
+sample of a partition is kept: sampling is more frequent only to keep the newest sample young.
 """
 
 from collections import Counter
@@ -27,23 +27,23 @@ from streaming.tables.log_ends import SampleFile, SampleFiles, as_table, is_abou
 from streaming.tables.tables import Tables
 
 SMALL_ROWS: Final = 500_000
-"""Files of fewer rows are small. So many are held at a time, however many a topic has; or those of one
-partition, of which a day has 864,000 at most (`[log_ends] every` is 100 ms or more)."""
+"""Files with fewer rows are small. This many rows are in memory at a time, however many a topic has, or the
+rows of one partition: at most 864,000 a day (`[log_ends] every` is at least 100 ms)."""
 
-_ROW_GROUP_ROWS: Final = 16 * 1024  # a day of some ten partitions: few are asked for at a time
+_ROW_GROUP_ROWS: Final = 16 * 1024  # a day of some ten partitions: most reads need few
 _TABLE: Final = "log_ends"
 Partition = tuple[str, int]
 _COLUMNS: Final = [field.name for field in LOG_ENDS if field.name != "day"]
 
 
 class SamplesLostError(OffsetlakeError):
-    """Files of samples that were joined do not hold what they were made of."""
+    """Joined files do not hold all rows of the original files."""
 
 
 def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) -> None:
-    """Replace files of a day, as delta-rs lists them, by sorted ones, in one commit.
+    """Replace files of a day, as listed by delta-rs, by sorted ones, in one commit.
 
-    Raises `CommitFailedError` where another commit comes first, or has replaced one of the files.
+    Raises `CommitFailedError` when another commit comes first, or has replaced one of the files.
     """
     table = tables.delta(_TABLE)
     samples = SampleFiles(table)
@@ -65,12 +65,12 @@ def join_samples(tables: Tables, day: date, files: Sequence[Mapping[str, Any]]) 
 
 
 def is_small(file: Mapping[str, Any]) -> bool:
-    """Tell whether a file, as delta-rs lists it, is to be joined with others."""
+    """Whether a file, as listed by delta-rs, is to be joined with others."""
     return bool(file["num_records"] < SMALL_ROWS)
 
 
 def _held(samples: SampleFiles, files: Sequence[Mapping[str, Any]]) -> list[SampleFile]:
-    """Return files, as delta-rs lists them, as this version of the table has them."""
+    """Return files listed by delta-rs as `SampleFile`s of this version of the table."""
     paths = {file["path"] for file in files}
     held = [file for file in samples.files if file.path in paths]
     if len(held) < len(paths):
@@ -82,7 +82,7 @@ def _held(samples: SampleFiles, files: Sequence[Mapping[str, Any]]) -> list[Samp
 
 
 def _portions(samples: SampleFiles, files: Sequence[SampleFile]) -> Iterator[pa.Table]:
-    """Yield the rows of files, sorted: those about topics as a whole, then those of some partitions at a
+    """Yield the sorted rows of files: first those about whole topics, then those of some partitions at a
     time."""
     of_topics = [
         batch.filter(pc.is_null(batch["partition"]))
@@ -96,7 +96,6 @@ def _portions(samples: SampleFiles, files: Sequence[SampleFile]) -> Iterator[pa.
 
 
 def _counts(samples: SampleFiles, files: Sequence[SampleFile]) -> Counter[Partition]:
-    """Count the rows of each partition."""
     counts = Counter[Partition]()
     for file in files:
         for batch in samples.batches(file, ["topic", "partition"], topics=None):
@@ -110,7 +109,7 @@ def _counts(samples: SampleFiles, files: Sequence[SampleFile]) -> Counter[Partit
 
 
 def _ranges(counts: Mapping[Partition, int]) -> Iterator[list[Partition]]:
-    """Divide partitions in their order into ranges of `SMALL_ROWS` rows or little more; the last has less."""
+    """Split partitions, in order, into ranges of `SMALL_ROWS` rows or slightly more; the last has fewer."""
     held, size = list[Partition](), 0
     for key in sorted(counts):
         held.append(key)
@@ -135,8 +134,8 @@ def _of(samples: SampleFiles, files: Sequence[SampleFile], keys: Sequence[Partit
 
 
 def _is_between(batch: pa.RecordBatch, first: Partition, last: Partition) -> pa.Array:
-    """Tell for n rows about topics from the first to the last whether their partition is none before the
-    first, and none after the last; it is neither in rows about topics as a whole."""
+    """Return for n rows about topics from the first to the last whether their partition lies between the two,
+    inclusive; false for rows about whole topics."""
     is_early = pc.and_(is_about(batch, from_texts([first[0]])), pc.less(batch["partition"], first[1]))
     is_late = pc.and_(is_about(batch, from_texts([last[0]])), pc.greater(batch["partition"], last[1]))
     is_out = pc.fill_null(pc.or_(is_early, is_late), fill_value=False)
@@ -154,8 +153,8 @@ def _sorted(rows: pa.Table) -> pa.Table:
 
 
 def _thinned(rows: pa.Table) -> pa.Table:
-    """Return of sorted rows about partitions the last one of each minute, of ends and of errors and of each
-    topic id; those about topics as a whole stay."""
+    """Return of sorted rows about partitions the last one of each minute, separately for ends and errors and
+    for each topic id; rows about whole topics stay."""
     minutes = from_numbers(milliseconds(rows["sampled_at"]) // MINUTE_MS)
     partitions = pc.fill_null(rows["partition"], -1)
     ids = pc.fill_null(rows["topic_id"].cast(pa.string()), "")

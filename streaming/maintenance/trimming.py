@@ -1,6 +1,6 @@
-"""Deletes what is older than the settings keep, and notes which days of `changes` are done.
+"""Deletes rows older than the settings keep, and records the trimmed days of `changes`.
 
-Days are those of the clock that wrote, which may have been wrong: see `streaming.maintenance.trusted_time`.
+Days are by the writer's clock, which may have been wrong: see `streaming.maintenance.trusted_time`.
 """
 
 from collections.abc import Callable
@@ -25,16 +25,16 @@ _SORTED_BY: Final = {"changes": "group", "quarantine": "source_offset"}
 _KEPT_AFTER_HISTORY: Final = "\"kind\" = 'offset' AND \"op\" = 'remove'"
 
 Proceed = Callable[[], bool]
-"""Asked before each step: renews the lease; False = leave the rest to the next round."""
+"""Called before each step: renews the lease; False: leave the rest to the next round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeepTimes:
-    """How long the tables keep what (ms). Days go as a whole, so what leaves stays up to a day longer.
+    """Retention of the tables (ms). Whole days are deleted, so rows stay up to a day longer.
 
-    A day of `changes` that is older than `history` keeps its removed offsets alone, until it is older than
-    `keep_removed` too, as are closed alerts. Replaced files stay for `keep_unused_files`, for those who still
-    read them (delta-rs counts whole hours: rounded up).
+    A day of `changes` older than `history` keeps only its removed offsets, until it is also older than
+    `keep_removed`, which applies to closed alerts too. Replaced files stay for `keep_unused_files`, for their
+    readers (delta-rs counts whole hours: rounded up).
     """
 
     history_ms: int
@@ -45,7 +45,6 @@ class KeepTimes:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Take the durations from the settings."""
         tables, log_ends = settings.tables, settings.log_ends
         return cls(
             history_ms=tables.history_ms,
@@ -57,7 +56,7 @@ class KeepTimes:
 
 
 def delete_old_rows(tables: Tables, name: str, keep: KeepTimes, times: Times, proceed: Proceed) -> int:
-    """Delete the days of a table, or the closed alerts, that are no longer to be kept; return the number of
+    """Delete the days of a table, or the closed alerts, whose retention has ended; return the number of
     rows."""
     now = times.trusted
     if name == "quarantine":
@@ -74,10 +73,11 @@ def delete_old_rows(tables: Tables, name: str, keep: KeepTimes, times: Times, pr
 
 
 def trim_history(tables: Tables, first_whole_day: date, times: Times, proceed: Proceed) -> int:
-    """Leave only removed offsets in the days of `changes` before `first_whole_day`, each day in one commit.
+    """Keep only removed offsets in the days of `changes` before `first_whole_day`, one commit for each day.
 
-    The commit notes the day, so a day is rewritten once. Days with changes that are not folded yet, and those
-    after them, wait. A noted day that no clock can have meant is taken back: nothing is known to be whole.
+    The commit records the day, so that each day is rewritten once. Days with unfolded changes, and those
+    after them, wait. A recorded day that is implausibly late is taken back: no day is known to be complete
+    then.
     """
     dropped = 0
     changes = tables.delta("changes")
@@ -93,13 +93,13 @@ def trim_history(tables: Tables, first_whole_day: date, times: Times, proceed: P
             leaves = f"\"day\" = '{day}' AND NOT ({_KEPT_AFTER_HISTORY}) AND {is_old}"
             dropped += delete_rows(changes, leaves, note, by="group", day=day)
             changes = tables.delta("changes")
-    if history_start(changes) < first_whole_day:  # no day there, or nothing in it to delete
+    if history_start(changes) < first_whole_day:  # there is no such day, or nothing in it to delete
         note_day(changes, HISTORY_TRANSACTION, first_whole_day)
     return dropped
 
 
 def _delete_days(tables: Tables, name: str, first_kept: date, times: Times) -> int:
-    """Delete the days of a table before a day, but for what is younger, or is not folded yet."""
+    """Delete the days of a table before a day, except rows that are younger, or not folded yet."""
     days = [day for day in days_of(tables.delta(name)) if day < first_kept]
     if not days:
         return 0
@@ -121,8 +121,8 @@ def _delete_whole_days(table: DeltaTable, first_kept: date) -> int:
 
 
 def _is_old(changes: DeltaTable, first_kept: date, times: Times) -> str:
-    """Write the condition that a row of an earlier day is as old as that says, and that the clock was not
-    behind: it was written before those of later days, and its record, if any, is older than these."""
+    """Return the SQL condition that a row of an earlier day is really that old, and the clock was not behind:
+    it was written before the rows of later days, and its record, if any, is older than those days."""
     last = sequence_before(changes, first_kept, day_of(times.trusted))
     is_in_order = "true" if last is None else f'"sequence" <= {last}'
     start = start_of(first_kept)
@@ -131,7 +131,7 @@ def _is_old(changes: DeltaTable, first_kept: date, times: Times) -> str:
 
 
 def note_day(table: DeltaTable, transaction: str, day: date) -> None:
-    """Note a day (days since 1970) under an application id of a table."""
+    """Commit a day (days since 1970) under an application id of a table."""
     commit = CommitProperties(app_transactions=[_note(transaction, day)])
     commit_files(table, [], [], commit)
 
@@ -148,8 +148,8 @@ def _has_unfolded_rows(tables: Tables, changes: DeltaTable, day: date) -> bool:
 
 
 def _is_closed_before(moment: int) -> str:
-    # closed alerts of this rule hold how many records were reported; closed by a clock that was behind,
-    # an alert was opened later than it was closed
+    # closed alerts of this rule hold the number of reported records; if they were closed by a clock that was
+    # behind, opened_at is later than closed_at
     is_past = " AND ".join(f'CAST("{at}" AS BIGINT) < {moment * 1_000}' for at in ("opened_at", "closed_at"))
     return f"""{is_past} AND "rule" <> '{UNKNOWN_RECORD_VERSION}'"""
 
@@ -160,6 +160,6 @@ def days_of(table: DeltaTable) -> list[date]:
 
 
 def files_of(table: DeltaTable) -> list[dict[str, Any]]:
-    """Return the files of a table as Delta lists them."""
+    """Return the files of a table as listed by delta-rs."""
     files: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return files

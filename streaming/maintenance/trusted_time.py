@@ -1,8 +1,8 @@
-"""What time it is safe to assume: the machine's clock, checked against the tables.
+"""The current time as far as it can be trusted: the machine's clock, checked against the tables.
 
-A clock that is wrong by far must not delete what is young. Timestamps of records are the brokers'. Sequences
-come in the order in which rows were written, whatever the clock said. The job's heartbeats show whether the
-clock ran or jumped.
+A clock that is far ahead must not delete young data. Three things are independent of it: timestamps of
+records come from brokers; sequences are in the order of writing; the job's heartbeats show whether the clock
+ran or jumped.
 """
 
 from collections.abc import Iterable
@@ -21,18 +21,17 @@ from streaming.tables.select import between, select, written_after, written_unti
 from streaming.tables.tables import Tables
 
 _RECENT_BATCHES: Final = 1_000
-"""The newest record is looked up in this many batches: their files are few."""
+"""The newest record is looked up in this many batches, which have few files."""
 
 _WITH_RECORDS: Final = ("changes", "quarantine")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """The time (ms since 1970) three ways: as the clock says it, and as far as it is safe to trust it.
+    """The current time (ms since 1970) by the clock, and as far as it can be trusted.
 
-    `trusted` is for what deletes: the newest record, plus the time for which the job was at work since; a
-    clock that is ahead adds a day at most. `latest` is for what must not be overtaken: nothing in the tables
-    is later.
+    `trusted` is for deletions: the time of the newest record, plus the time for which the job ran since; a
+    clock that is ahead adds at most a day. `latest` is an upper bound: nothing in the tables is later.
     """
 
     clock: int
@@ -44,7 +43,7 @@ def times_of(tables: Tables, clock: int, history_ms: int) -> Times:
     """Check the clock (ms) against the newest records and the heartbeats, which are kept for `history_ms`."""
     progress = tables.progress()
     recent = f'"sequence" > {progress.sequence - _RECENT_BATCHES}'
-    believable = between("source_timestamp", FIRST_MS, clock)  # one from the future says nothing
+    believable = between("source_timestamp", FIRST_MS, clock)  # ignore records from the future
     newest = max(_newest_records(tables, f"{recent} AND {believable}"), default=0)
     changes = tables.delta("changes")
     dropped_at = start_of(history_start(changes)) + history_ms  # or later
@@ -56,14 +55,14 @@ def times_of(tables: Tables, clock: int, history_ms: int) -> Times:
 
 
 def _newest_records(tables: Tables, condition: str) -> list[int]:
-    """Return the timestamp (ms) of the newest record in each of the tables that has any."""
+    """Return the timestamp (ms) of the newest record in each table that has any."""
     found = [_max_time(tables.delta(name), "source_timestamp", condition) for name in _WITH_RECORDS]
     return [moment for moment in found if moment is not None]
 
 
 def _observed_until(changes: DeltaTable, start: int, clock: int) -> int:
-    """Return when it is (ms), at most what the clock says: as much later than `start` as there are
-    heartbeats. A time without any counts for a day at most: perhaps it never was, and the clock jumped."""
+    """Return the time (ms), at most `clock`: `start` plus the time covered by heartbeats. A gap between
+    heartbeats counts for at most a day: the clock may have jumped."""
     if start >= clock:
         return clock
     heartbeats = select(
@@ -83,13 +82,13 @@ def _max_time(table: DeltaTable, column: str, condition: str) -> int | None:
     return moment
 
 
-# --- the order in which rows were written ----------------------------------------------------------------
+# --- order of writing -----------------------------------------------------------------------------------
 
 
 def sequence_before(changes: DeltaTable, first: date, last: date) -> int | None:
-    """Return up to which sequence rows were written before those of some days; None: these have none.
+    """Return the sequence up to which rows were written before those of some days; None: these have none.
 
-    What a clock that was behind has put under an earlier day has a higher one.
+    Rows put under an earlier day by a clock that was behind have a higher sequence.
     """
     found = select(
         f"""
@@ -102,13 +101,13 @@ def sequence_before(changes: DeltaTable, first: date, last: date) -> int | None:
     return sequence
 
 
-# --- whether the clock ran or jumped ---------------------------------------------------------------------
+# --- jumps of the clock ---------------------------------------------------------------------------------
 
 
 def trusted_time_ago(changes: DeltaTable, clock: int, duration: int) -> int | None:
-    """Return a moment (ms) since which a duration (ms) has passed by the job's heartbeats; None: none.
+    """Return a moment (ms) since which a duration (ms) has passed by the job's heartbeats; None: unknown.
 
-    That is `clock - duration` where there are heartbeats all the time. See `moment_before`.
+    With continuous heartbeats it is `clock - duration`. See `moment_before`.
     """
     if not duration:
         return clock
@@ -120,10 +119,10 @@ def trusted_time_ago(changes: DeltaTable, clock: int, duration: int) -> int | No
 
 
 def moment_before(heartbeats: Iterable[int], clock: int, duration: int) -> int | None:
-    """Go back from the clock from heartbeat to heartbeat (ms, newest first) until they make up a duration.
+    """Go back from the clock over heartbeats (ms, newest first) until the time between them reaches a
+    duration.
 
-    A time without any counts for half of it at most: perhaps it never was, and the clock jumped. None: there
-    are not enough heartbeats.
+    A gap counts for at most half of the duration: the clock may have jumped. None: not enough heartbeats.
     """
     later, left = clock, duration
     for heartbeat in heartbeats:
@@ -136,7 +135,7 @@ def moment_before(heartbeats: Iterable[int], clock: int, duration: int) -> int |
 
 
 def _heartbeats(changes: DeltaTable, clock: int, duration: int, since: int | None) -> list[int]:
-    """Return the minutes (ms) with rows of progress up to the clock, newest first, as many as it may take."""
+    """Return the minutes (ms) with progress rows up to the clock, newest first, as many as may be needed."""
     condition = "true" if since is None else written_after(since)
     found = select(
         f"""

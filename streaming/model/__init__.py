@@ -1,4 +1,4 @@
-"""The nouns that all packages share: the schemas, what the job has read, and what can go wrong.
+"""Types that all packages share: schemas, the job's progress, and errors.
 
 Values and pure functions of them: no file, no network, no clock.
 """

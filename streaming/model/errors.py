@@ -1,31 +1,31 @@
 """The errors that `offsetlake` explains to its user, each with the exit code of the command.
 
-A message says what was being done, what was expected, what was found and what to do about it.
+A message states what was being done, what was expected, what was found, and what to do.
 """
 
 from typing import Final
 
-_START_ANEW: Final = (
+_IF_OLDER: Final = (
     "An offsetlake of before the first release wrote it; begin with a new table root and checkpoint."
 )
 
 
 class OffsetlakeError(Exception):
-    """Something outside the program failed (a broker, a registry, a disk): exit code 1."""
+    """A failure outside the program (a broker, a registry, a disk): exit code 1."""
 
     exit_code = 1
 
 
 class MisuseError(OffsetlakeError):
-    """The program was asked for something it cannot do (an option, a setting): exit code 2."""
+    """A request that the program cannot fulfil (an option, a setting): exit code 2."""
 
     exit_code = 2
 
 
 class OtherFormatError(MisuseError):
-    """What is to be read has a format of another release."""
+    """Data in the format of another release."""
 
-    def __init__(self, what: str, *, expected: int, found: int, if_older: str = _START_ANEW) -> None:
+    def __init__(self, what: str, *, expected: int, found: int, if_older: str = _IF_OLDER) -> None:
         advice = (
             if_older if found < expected else "A newer offsetlake wrote it; use that release or a newer one."
         )

@@ -1,6 +1,6 @@
-"""How far the job has come: what every commit to `changes` says about the source, in one JSON document.
+"""The job's progress in the source: one JSON document in every commit to `changes`.
 
-It is committed together with the rows it speaks of, so rows and progress are never at odds.
+It is committed together with its rows, so rows and progress always agree.
 """
 
 import json
@@ -14,12 +14,12 @@ from streaming.model.totals import Totals, totals_from_document
 T = TypeVar("T")
 
 PROGRESS_FORMAT: Final = 4
-"""Version of the document: it grows with every field or meaning that another release does not know."""
+"""Version of the document: incremented with every field or meaning that another release does not know."""
 
 
 @dataclass(frozen=True)
 class PartitionEnds:
-    """Where one partition ends now: for readers of committed data, and for all others.
+    """The current ends of one partition: for readers of committed data, and for all others.
 
     `last_stable_offset` <= `high_watermark`; they differ while a transaction is open.
     """
@@ -28,16 +28,16 @@ class PartitionEnds:
     high_watermark: int
 
     def at_least(self, position: int) -> "PartitionEnds":
-        """Return the ends as they must be if there was something to read up to `position`."""
+        """Return the ends raised to `position`, up to which records were readable."""
         return PartitionEnds(max(position, self.last_stable_offset), max(position, self.high_watermark))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """Up to when (`as_of`, ms) everything that stood before an end of a partition has been read.
+    """The moment (`as_of`, ms) up to which everything before one of a partition's ends has been read.
 
-    A partition that is written to all the time is never read to its newest end. So of all ends seen one is
-    the target; once the position has reached it, everything up to the time when it was the end is read.
+    A partition that is written to all the time is never read to its newest end. So one of the ends seen is
+    the target. Once the position reaches it, everything up to the time when it was the end is read.
     """
 
     as_of: int | None = None
@@ -45,36 +45,36 @@ class Reached:
     target_at: int | None = None
 
     def with_end(self, end: int, position: int, now: int) -> "Reached":
-        """Return it with the end as it is at `now` (ms)."""
+        """Return it with the end seen at `now` (ms)."""
         if position >= end:
             return Reached(as_of=now)
         return self if self.target is not None else replace(self, target=end, target_at=now)
 
     def with_position(self, position: int) -> "Reached":
-        """Return it after reading to `position`."""
+        """Return it after reading up to `position`."""
         is_reached = self.target is not None and position >= self.target
         return Reached(as_of=self.target_at) if is_reached else self
 
     @property
     def since(self) -> int | None:
-        """From when on something may be unread (ms); None = no end was ever seen."""
+        """The moment (ms) from which on something may be unread; None = no end was ever seen."""
         return self.target_at if self.as_of is None else self.as_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionProgress:
-    """How far one offsets partition has been read, and where it ended when the broker was last asked, or no
-    lower than `position`: what was read proves that it ended no lower.
+    """The position in one offsets partition, and the ends at the last time the broker was asked. The ends are
+    never below `position`: reading that far proves that the partition reaches it.
 
     `position` is the next source offset to read, from Spark's own offset log. `load_target` is the last
-    stable offset seen when the job first started; once `position` has reached it the partition is `loaded`
-    for good.
+    stable offset seen when the job first started; once `position` has reached it, the partition stays
+    `loaded`.
 
-    `stable` tells up to when everything readable was read (below the last stable offset), and `whole` up to
-    when everything that was in the log (below the high watermark): an open transaction hides the rest.
+    `stable` is for everything readable (below the last stable offset), `whole` for everything in the log
+    (below the high watermark): an open transaction hides the difference.
 
-    `unanswered_since` (ms) is set while the partition's leader does not say where it ends; the ends are then
-    those of before.
+    `unanswered_since` (ms) is set while the partition's leader does not return its ends; they are then the
+    last known ones.
     """
 
     position: int = 0
@@ -82,18 +82,18 @@ class PartitionProgress:
     high_watermark: int | None = None
     load_target: int | None = None
     loaded: bool = False
-    held_back_since: int | None = None  # ms; since when the two ends differ and the lower stands still
+    held_back_since: int | None = None  # ms; since then the ends differ and the lower one has not moved
     unanswered_since: int | None = None
     stable: Reached = Reached()
     whole: Reached = Reached()
 
     @property
     def behind(self) -> int | None:
-        """How many source offsets lie between the position and the last stable offset; None = not known."""
+        """The number of source offsets between the position and the last stable offset; None = unknown."""
         return None if self.last_stable_offset is None else max(0, self.last_stable_offset - self.position)
 
     def at(self, position: int, now: int | None = None) -> "PartitionProgress":
-        """Return the progress after a batch that ended at `position` (at `now`, ms; None: not known)."""
+        """Return the progress after a batch that ended at `position` (at `now`, ms; None: unknown)."""
         reached = max(position, self.position)
         moved = replace(
             self._with_ends_beyond(reached, now),
@@ -104,7 +104,7 @@ class PartitionProgress:
         return replace(moved, loaded=moved._is_loaded())
 
     def _with_ends_beyond(self, position: int, now: int | None) -> "PartitionProgress":
-        """Move the known ends to `position` if it lies beyond: a transaction that held it back has ended."""
+        """Raise the known ends to `position` if it is beyond: the transaction that held it back has ended."""
         if self.last_stable_offset is None or self.high_watermark is None:
             return self
         known = PartitionEnds(self.last_stable_offset, self.high_watermark)
@@ -116,8 +116,8 @@ class PartitionProgress:
         return replace(self, **asdict(ends), held_back_since=since if is_held_back else None)
 
     def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
-        """Return the progress with what the broker says about the partition's ends at `now` (ms)."""
-        ends = ends.at_least(self.position)  # a batch may have gone on while the broker was asked
+        """Return the progress with the ends that the broker returned at `now` (ms)."""
+        ends = ends.at_least(self.position)  # a batch may have read on meanwhile
         is_held_back = ends.last_stable_offset < ends.high_watermark
         stands_still = is_held_back and ends.last_stable_offset == self.last_stable_offset
         since = self.held_back_since if stands_still and self.held_back_since is not None else now
@@ -134,7 +134,7 @@ class PartitionProgress:
         return replace(seen, loaded=seen._is_loaded())
 
     def without_answer(self, now: int) -> "PartitionProgress":
-        """Return the progress after the leader, asked at `now` (ms), has not answered."""
+        """Return the progress after the leader did not answer at `now` (ms)."""
         return self if self.unanswered_since is not None else replace(self, unanswered_since=now)
 
     @property
@@ -150,12 +150,11 @@ class PartitionProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How long the brokers keep offsets, and how often they look for those that are due.
+    """How long the brokers keep offsets, and how often they check for expired ones.
 
-    `source` is `broker` or `setting`. Times are milliseconds; `read_at` is when this was last read,
-    `known_since` since when every reading has given the same two values. `default_assignor` is what brokers
-    have said beside it: the assignor of groups of the consumer protocol whose members chose none (None: they
-    did not say).
+    `source` is `broker` or `setting`. Times are milliseconds; `read_at` is the time of this reading,
+    `known_since` that of the first of the readings with the same two values. `default_assignor` was read
+    together with them: the server assignor of consumer groups whose members chose none (None: unknown).
     """
 
     retention_ms: int
@@ -166,7 +165,7 @@ class Retention:
     default_assignor: str | None = None
 
     def after(self, earlier: "Retention | None") -> "Retention":
-        """Return this reading as the next one after `earlier`: the same values are known since then."""
+        """Return this reading as the successor of `earlier`: if the values are equal, `known_since` stays."""
         if earlier is None or (earlier.retention_ms, earlier.check_interval_ms) != (
             self.retention_ms,
             self.check_interval_ms,
@@ -177,7 +176,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuild:
-    """The topic is being re-read from the beginning, and why; the tables do not change until that is done."""
+    """The topic is being read again from the beginning; the tables do not change until that is done."""
 
     since: int  # ms
     reason: str
@@ -185,17 +184,17 @@ class Rebuild:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What one commit to `changes` says beside its rows.
+    """The progress in one commit to `changes`.
 
-    `sequence` is that of the newest rows, `batch_time` when they were written, `heartbeat` when this was
-    written. `retention` is what was last known of the brokers' settings, so that readers can tell what
-    expires without asking a broker; None: they did not say. `topic_id` is that of the topic that was read;
-    None: the brokers did not say. `generation` counts how often the topic was re-read from the beginning,
-    `rebuild` says that this is being done; `state_format` is that of the state in the checkpoint.
-    `fingerprint` is that of the newest batch's changes (`ShardResults`; None: there was none yet).
-    `tombstones_kept_ms` is `delete.retention.ms` of the topic as last told. `batch_ms` is how long the last
-    batch took that Spark has told of, which it does after the commit: the next one carries it (None: of none
-    yet). `alerts_evaluated_at` is when the job last evaluated the alert rules (None: never). Times are
+    `sequence` is that of the newest rows, `batch_time` their time of writing, `heartbeat` the time of this
+    document. `retention` is the last reading of the brokers' settings, so that readers can compute expiry
+    without asking a broker; None: unknown. `topic_id` is the id of the topic that was read; None: unknown.
+    `generation` counts how often the topic was read again from the beginning; `rebuild` is set while that is
+    being done. `state_format` is the format of the state in the checkpoint. `fingerprint` belongs to the
+    changes of the newest batch (`ShardResults`; None: no batch yet). `tombstones_kept_ms` is the last known
+    `delete.retention.ms` of the topic. `batch_ms` is the duration of the last batch that Spark has reported,
+    which it does after the commit: the commit of the next batch has it (None: no batch yet).
+    `alerts_evaluated_at` is the time of the job's last evaluation of the alert rules (None: never). Times are
     milliseconds since 1970 (UTC).
     """
 
@@ -219,7 +218,7 @@ class Progress:
     alerts_evaluated_at: int | None = None
 
     def with_positions(self, positions: Mapping[int, int], now: int | None = None) -> "Progress":
-        """Return the progress after a batch that ended at these positions (at `now`, ms; None: not known)."""
+        """Return the progress after a batch that ended at these positions (at `now`, ms; None: unknown)."""
         moved = {
             partition: self.partitions.get(partition, PartitionProgress()).at(position, now)
             for partition, position in positions.items()
@@ -228,11 +227,11 @@ class Progress:
 
     @property
     def waiting(self) -> int:
-        """How many source offsets lie between positions and last stable offsets, where known."""
+        """The number of source offsets between positions and last stable offsets, where known."""
         return sum(partition.behind or 0 for partition in self.partitions.values())
 
     def with_ends(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
-        """Return the progress with the partitions' ends as the brokers, asked at `now` (ms), gave them."""
+        """Return the progress with the ends that the brokers returned at `now` (ms)."""
         seen = {
             partition: self.partitions.get(partition, PartitionProgress()).with_ends(end, now)
             for partition, end in ends.items()
@@ -240,7 +239,7 @@ class Progress:
         return replace(self, partitions={**self.partitions, **seen})
 
     def with_answers(self, ends: Mapping[int, PartitionEnds], now: int) -> "Progress":
-        """Return the progress with these ends, and with what is missing there as unanswered."""
+        """Return the progress with these ends; partitions that are missing there are unanswered."""
         silent = {
             number: partition.without_answer(now)
             for number, partition in self.partitions.items()
@@ -249,16 +248,15 @@ class Progress:
         return replace(self, partitions={**self.partitions, **silent}).with_ends(ends, now)
 
     def with_retention(self, retention: Retention | None) -> "Progress":
-        """Return the progress with a new reading of the brokers' settings; None leaves what is known."""
+        """Return the progress with a new reading of the brokers' settings; None keeps the last one."""
         return self if retention is None else replace(self, retention=retention.after(self.retention))
 
     def to_json(self) -> str:
-        """Write the document."""
         return json.dumps({"format": PROGRESS_FORMAT, **asdict(self)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Progress":
-        """Read the document; raises `OtherFormatError` when another release wrote it."""
+        """Read the document; raises `OtherFormatError` if another release wrote it."""
         document = json.loads(text)
         found = document.pop("format")
         if found != PROGRESS_FORMAT:

@@ -1,6 +1,6 @@
 """The columns of state and tables, each declared once.
 
-Inside the job timestamps are int64 milliseconds; the tables hold them as UTC timestamps (`table_schema`).
+Inside the job, timestamps are int64 milliseconds; in the tables they are UTC timestamps (`table_schema`).
 """
 
 from typing import Final
@@ -10,26 +10,23 @@ import pyarrow as pa
 from decoders import RECORD_SCHEMA
 
 TABLES_FORMAT: Final = 5
-"""Version of the tables: it grows with every column or meaning that another release does not know."""
+"""Version of the tables: incremented with every column or meaning that another release does not know."""
 
 KEY: Final = [
     pa.field("group", pa.string()),
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
 ]
-"""What identifies a committed offset.
-
-The empty group id is a group like any other.
-"""
+"""The key of a committed offset. The empty group id is a group like any other."""
 
 SOURCE: Final = [
     pa.field("source_offset", pa.int64()),
     pa.field("source_timestamp", pa.int64()),
 ]
-"""Where a record stands in its partition of the offsets topic."""
+"""The position of a record in its partition of the offsets topic."""
 
 SOURCE_PARTITION: Final = pa.field("source_partition", pa.int32())
-"""The partition of the offsets topic: offsets of two partitions say nothing about each other."""
+"""The partition of the offsets topic: source offsets of two partitions cannot be compared."""
 
 OFFSET_VALUE: Final = [
     pa.field("committed_offset", pa.int64()),  # null = no value of this key was ever readable
@@ -51,7 +48,7 @@ MEMBER_IDENTITY: Final = pa.struct(
         pa.field("client_host", pa.string()),
     ]
 )
-"""Who a member of a group is."""
+"""The identity of a member of a group."""
 
 ASSIGNED: Final = pa.struct(
     [
@@ -62,14 +59,14 @@ ASSIGNED: Final = pa.struct(
         pa.field("partitions", pa.list_(pa.int32())),
     ]
 )
-"""Partitions of one topic, or tasks of one subtopology, that a member has or is to have."""
+"""Assigned partitions of one topic, or tasks of one subtopology: current or target."""
 
 MEMBER: Final = pa.struct(
     [
         *MEMBER_IDENTITY,
         pa.field("rack_id", pa.string()),  # null = none, or unknown
         pa.field("member_epoch", pa.int32()),  # null = a classic group, or unknown
-        pa.field("is_classic", pa.bool_()),  # of consumer groups: it speaks the classic protocol
+        pa.field("is_classic", pa.bool_()),  # of consumer groups: the member uses the classic protocol
         pa.field("subscribed_topics", pa.list_(pa.string())),  # null = unknown
         pa.field("subscribed_regex", pa.string()),  # null = none, or unknown
         pa.field("assignment", pa.list_(ASSIGNED)),  # null = unknown
@@ -78,7 +75,7 @@ MEMBER: Final = pa.struct(
         pa.field("assignment_bytes", pa.binary()),  # of classic groups, as the leader sent them
     ]
 )
-"""A member of a group: what is not known, or is too much to keep, is null."""
+"""A member of a group; null means unknown, or too much to keep."""
 
 GROUP_VALUE: Final = [
     pa.field("type", pa.string()),  # classic, consumer, share, streams
@@ -95,16 +92,16 @@ GROUP_VALUE: Final = [
 ENTRIES: Final = pa.schema([SOURCE_PARTITION, *KEY, *OFFSET_VALUE, *SOURCE, pa.field("hidden", pa.bool_())])
 """The committed offsets that a shard holds.
 
-`hidden`: their group object is gone, so no one sees them.
+`hidden`: their group has been removed, so no reader sees them.
 """
 
 VALUE: Final = pa.struct([*OFFSET_VALUE, *GROUP_VALUE, *SOURCE])
 """A value before or after a change: the fields of an offset or those of a group, the others null."""
 
 COMMITS: Final = pa.field("commits", pa.int32())
-"""How many commits of its key a change stands for, also those whose value could not be read.
+"""The number of commits of its key that a change includes, also those whose value was unreadable.
 
-0: it comes of a tombstone or of records of the group alone. Null: it is not about an offset, or nobody has
+0: only a tombstone or records of the group caused it. Null: it is not about an offset, or commits were not
 counted (a rebuild).
 """
 
@@ -121,12 +118,11 @@ CHANGES_IN_BATCH: Final = pa.schema(
         SOURCE_PARTITION,
     ]
 )
-"""What one shard says has changed in one micro-batch: at most one row per offsets partition and key."""
+"""The changes of one shard in one micro-batch: at most one row per offsets partition and key."""
 
 _FAILED_BYTES: Final = [
-    pa.field(
-        "key", pa.binary()
-    ),  # their first bytes, where all would be too many (`streaming.packing.quarantine`)
+    # their first bytes, if all would be too many (`streaming.packing.quarantine`)
+    pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),
     pa.field("key_length", pa.int32()),  # bytes of the whole; null as key and value are
     pa.field("value_length", pa.int32()),
@@ -138,7 +134,7 @@ PACKED_RECORDS: Final = pa.schema(
         *_FAILED_BYTES,  # only where the record could not be decoded and is kept
         *SOURCE,
         SOURCE_PARTITION,
-        # commits, or tombstones, of its key, itself and those that it supersedes; null = itself alone
+        # number of commits, or tombstones, of its key: itself and those that it supersedes; null = 1
         pa.field("stands_for", pa.int32()),
     ]
 )
@@ -157,7 +153,7 @@ QUARANTINE_IN_BATCH: Final = pa.schema(
         SOURCE_PARTITION,
     ]
 )
-"""Records that could not be decoded, with their bytes and why."""
+"""Records that could not be decoded, with their bytes and the reason."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TIMESTAMPS: Final = frozenset(
@@ -175,7 +171,7 @@ TIMESTAMPS: Final = frozenset(
         "sampled_at",
     }
 )
-"""Names of the columns that hold milliseconds since 1970 inside the job and timestamps in the tables."""
+"""Names of the columns with milliseconds since 1970 inside the job and timestamps in the tables."""
 
 _IN_COMMIT: Final = [pa.field("sequence", pa.int64()), pa.field("batch_time", pa.int64())]
 _DAY: Final = pa.field("day", pa.date32())
@@ -201,7 +197,7 @@ PROGRESS: Final = pa.field(
     pa.struct(
         [
             pa.field("batch_id", pa.int64()),
-            pa.field("batch_time", TIMESTAMP),  # null = no batch has changed anything yet
+            pa.field("batch_time", TIMESTAMP),  # null = no batch has changed anything so far
             pa.field(
                 "partitions",
                 pa.list_(
@@ -213,7 +209,7 @@ PROGRESS: Final = pa.field(
                             pa.field("high_watermark", pa.int64()),
                             pa.field("loaded", pa.bool_()),
                             pa.field("held_back_since", TIMESTAMP),
-                            pa.field("read_until", TIMESTAMP),  # all up to it; null = still loading
+                            pa.field("read_until", TIMESTAMP),  # everything up to it; null = loading
                         ]
                     )
                 ),
@@ -221,11 +217,11 @@ PROGRESS: Final = pa.field(
         ]
     ),
 )
-"""How far the job had come, in rows of `changes` that say nothing else (kind progress)."""
+"""The job's progress, in rows of `changes` without other content (kind progress)."""
 
 CHANGES: Final = table_schema(
     [
-        *_IN_COMMIT,  # the columns that files are chosen by come first: Delta keeps statistics of 32
+        *_IN_COMMIT,  # the columns that files are pruned by come first: Delta keeps statistics of 32
         *[pa.field(name, pa.string()) for name in ("kind", "op")],
         *KEY,
         SOURCE_PARTITION,
@@ -239,7 +235,7 @@ PAUSES: Final = pa.schema(
     [
         *KEY,
         ("committed_at", TIMESTAMP),  # the end of a pause
-        ("before_at", TIMESTAMP),  # the commit before; null: it was the first one
+        ("before_at", TIMESTAMP),  # the commit before; null: this is the first one
         ("offset_before", pa.int64()),
     ]
 )
@@ -252,21 +248,21 @@ QUARANTINE: Final = table_schema([*QUARANTINE_IN_BATCH, *_IN_COMMIT, _DAY])
 DELIVERY: Final = pa.struct(
     [
         pa.field("receiver", pa.string()),
-        pa.field("revision", pa.int32()),  # the last one that was delivered; 0 = none yet
-        pa.field("severity", pa.string()),  # the one that was delivered; null = none yet
-        pa.field("delivered_at", pa.int64()),  # null = not yet
+        pa.field("revision", pa.int32()),  # the last delivered one; 0 = none so far
+        pa.field("severity", pa.string()),  # the delivered one; null = none so far
+        pa.field("delivered_at", pa.int64()),  # null = never
         pa.field("failing_since", pa.int64()),  # null = the last attempt succeeded, or there was none
         pa.field("error", pa.string()),  # of the last attempt
     ]
 )
-"""What was delivered of an alert episode to one receiver."""
+"""The delivery of an alert episode to one receiver."""
 
 ALERTS: Final = table_schema(
     [
         pa.field("id", pa.string()),
         pa.field("rule", pa.string()),
         pa.field("severity", pa.string()),  # critical, warning, info
-        pa.field("subject", pa.string()),  # what it is about, in words
+        pa.field("subject", pa.string()),  # in words
         pa.field("group", pa.string()),  # null = not about one group
         pa.field("pattern", pa.string()),  # null = not about groups of a pattern
         pa.field("topic", pa.string()),  # with partition: the worst one
@@ -283,23 +279,23 @@ ALERTS: Final = table_schema(
 
 LOG_ENDS: Final = table_schema(
     [
-        pa.field("sampled_at", pa.int64()),  # the moment before the brokers were asked
+        pa.field("sampled_at", pa.int64()),  # just before the brokers were asked
         pa.field("topic", pa.string()),
-        pa.field("topic_id", pa.string()),  # null = not known, or the brokers have none
-        pa.field("partition", pa.int32()),  # null = about the topic as a whole: its id, or why there is none
-        pa.field("log_start", pa.int64()),  # null = not known
-        pa.field("log_end", pa.int64()),  # null = not known
+        pa.field("topic_id", pa.string()),  # null = unknown, or the brokers have no ids
+        pa.field("partition", pa.int32()),  # null = about the topic as a whole: its id, or an error
+        pa.field("log_start", pa.int64()),  # null = unknown
+        pa.field("log_end", pa.int64()),  # null = unknown
         pa.field("error", pa.string()),  # null = answered; else Kafka's name of the error
         _DAY,
     ]
 )
-"""Where the logs of topic partitions began and ended at times (`streaming.tables.log_ends`)."""
+"""Starts and ends of the logs of topic partitions at times (`streaming.tables.log_ends`)."""
 
 TOPIC_GONE: Final = "UNKNOWN_TOPIC_OR_PARTITION"
-"""What `log_ends` says of a topic that the brokers do not have."""
+"""The error in `log_ends` of a topic that the brokers do not have."""
 
 TOPIC_DENIED: Final = "TOPIC_AUTHORIZATION_FAILED"
-"""What `log_ends` says of a topic that the job's user may not describe."""
+"""The error in `log_ends` of a topic that the job's user may not describe."""
 
 UNKNOWN_RECORD_VERSION: Final = "unknown_record_version"
-"""The rule of `alerts` whose closed rows hold how many records were reported: they are never dropped."""
+"""The rule of `alerts` whose closed rows keep the number of reported records: they are never dropped."""

@@ -1,4 +1,4 @@
-"""What may have been meant by a mistyped name: of a group, a topic, a setting or anything else."""
+"""Suggestions for a mistyped name: of a group, a topic, a setting or anything else."""
 
 import re
 from bisect import bisect_left
@@ -7,13 +7,13 @@ from difflib import get_close_matches
 from typing import Final
 
 _SUGGESTED: Final = 3
-_COMPARED: Final = 500  # names that are looked at closely: more would take seconds
-_COMPARED_LENGTH: Final = 300  # characters; of longer names comparing takes the square
+_COMPARED: Final = 500  # names that are compared closely: more would take seconds
+_COMPARED_LENGTH: Final = 300  # characters: comparing takes time quadratic in the length
 _PLAIN: Final = re.compile(r"[\w.\[\]-]+")
 
 
 def nearest(text: str, names: Iterable[str]) -> list[str]:
-    """Return at most three names that may have been meant instead of a mistyped one, the likeliest first.
+    """Return at most three names that are similar to a mistyped one, the likeliest first.
 
     >>> nearest("Biling", ["audit", "billing", "billing-2"])
     ['billing', 'billing-2']
@@ -31,7 +31,7 @@ def nearest(text: str, names: Iterable[str]) -> list[str]:
 
 
 def _with_common_ends(names: Iterable[str], wanted: str) -> list[str]:
-    """Return the names that have most of their beginning, or most of their end, in common with a text."""
+    """Return the names that share most of their beginning, or most of their end, with a text."""
     backwards = [name[::-1] for name in names]
     ending = [name[::-1] for name in _neighbours(backwards, wanted[::-1])]
     return list(dict.fromkeys([*_neighbours(names, wanted), *ending]))
@@ -44,7 +44,7 @@ def _neighbours(names: Iterable[str], wanted: str) -> list[str]:
 
 
 def did_you_mean(names: Sequence[str]) -> str:
-    """Ask whether one of these names was meant; nothing where there are none.
+    """Return the question whether one of these names was meant; "" without names.
 
     >>> did_you_mean(["billing", "fill ing"])
     " Did you mean billing or 'fill ing'?"

@@ -1,4 +1,4 @@
-"""What was counted over all records that the job has read, and the records that it cannot decode.
+"""Counters of all records that the job has read, and the records that it cannot decode.
 
 Counters are added: those of a block to those of a batch, and these to those of all batches before.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True, order=True)
 class Position:
-    """A place in the offsets topic."""
+    """A position in the offsets topic."""
 
     partition: int
     offset: int
@@ -19,7 +19,7 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownRecords:
-    """Records of one type and value version that this release cannot decode: how many, and where."""
+    """Records of one type and value version that this release cannot decode: number and positions."""
 
     record_type: int
     value_version: int | None
@@ -34,11 +34,11 @@ MAX_UNKNOWN_KINDS: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Counters over all records read since the tables began.
+    """Counters of all records read since the tables began.
 
-    `decoded` includes the tombstones. `misplaced` counts records that stand in another partition than the one
-    of their group, and so were ignored; `clamped` timestamps outside the years 1 to 9999, which no table can
-    hold. `unknown` is ordered by type and version (none: last); it tells of `MAX_UNKNOWN_KINDS` of them, and
+    `decoded` includes the tombstones. `misplaced` counts records in another partition than that of their
+    group, which are ignored; `clamped` timestamps outside the years 1 to 9999, which no table can hold.
+    `unknown` is ordered by type and version (none: last) and has at most `MAX_UNKNOWN_KINDS` kinds;
     `unknown_others` counts the records of all others: random bytes would otherwise fill every commit.
     """
 
@@ -51,13 +51,12 @@ class Totals:
     unknown: tuple[UnknownRecords, ...] = ()
 
     def __add__(self, other: "Totals") -> "Totals":
-        """Add counters; of unknown records the first sighting stays the first."""
+        """Add counters; the first position of unknown records stays that of `self`."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in COUNTERS}
         known, others = _merged_unknown(self.unknown, other.unknown)
         return Totals(**sums | {"unknown_others": sums["unknown_others"] + others}, unknown=known)
 
     def __bool__(self) -> bool:
-        """Whether anything was counted."""
         return self != Totals()
 
 
@@ -66,17 +65,15 @@ COUNTERS: Final = tuple(counter.name for counter in fields(Totals) if counter.na
 
 
 def totals_from_json(text: str) -> Totals:
-    """Read counters that `totals_to_json` wrote."""
     return totals_from_document(json.loads(text))
 
 
 def totals_to_json(totals: Totals) -> str:
-    """Write counters."""
     return json.dumps(asdict(totals), separators=(",", ":"))
 
 
 def totals_from_document(document: Mapping[str, Any]) -> Totals:
-    """Make counters of their JSON object, as it stands in the document of progress too."""
+    """Read counters from their JSON object, which the progress document contains, too."""
     unknown = tuple(
         UnknownRecords(**{**kind, "first": Position(**kind["first"]), "last": Position(**kind["last"])})
         for kind in document["unknown"]
@@ -87,7 +84,7 @@ def totals_from_document(document: Mapping[str, Any]) -> Totals:
 def _merged_unknown(
     earlier: Iterable[UnknownRecords], later: Iterable[UnknownRecords]
 ) -> tuple[tuple[UnknownRecords, ...], int]:
-    """Add counters by type and version; return them, and the records of kinds that there was no place for."""
+    """Add counters by type and version; return them, and the number of records of kinds beyond the limit."""
     merged: dict[tuple[int, bool, int], UnknownRecords] = {}
     others = 0
     for kind in (*earlier, *later):

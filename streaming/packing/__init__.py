@@ -1,6 +1,7 @@
-"""Decoded records on their way from the decoding workers to the state of their shard.
+"""Transfers decoded records from the decoding workers to the state of their shard.
 
-Counted, stripped of what a later record supersedes, and packed: one block per shard and batch.
+Records are counted, those that a later one supersedes are dropped, and the rest is packed: one packed block
+per shard and Arrow batch.
 """
 
 from streaming.packing.by_shard import pack_by_shard

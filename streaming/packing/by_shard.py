@@ -1,4 +1,4 @@
-"""Packs decoded records by shard, on their way from the decoding UDF to the stateful operator."""
+"""Packs decoded records into one block per shard, between the decoding UDF and the stateful operator."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,13 @@ from streaming.packing.superseded import drop_superseded
 
 
 def pack_by_shard(records: pa.Table, shards: Shards, *, check_partition: bool = False) -> dict[int, bytes]:
-    """Return one block, by the key of its shard, for each shard that has records among these (its columns,
-    `PACKED_RECORDS` without the lengths and `stands_for`, in any order).
+    """Return one packed block for each shard with records among these, by the key of the shard. The columns
+    are `PACKED_RECORDS` without the lengths and `stands_for`, in any order.
 
-    Everything is counted; then superseded commits are dropped (the newest one says how many it stands for),
-    and the bytes of what could be decoded. With `check_partition`, records in another partition than the one
-    of their group are dropped, too: brokers do not read them there (they are left from a time when the topic
-    had another number of partitions).
+    All records are counted. Then superseded commits are dropped (the newest one has their number), and so are
+    the bytes of decoded records. With `check_partition`, records in another partition than that of their
+    group are dropped, too: brokers ignore them there (they date from a time when the topic had another number
+    of partitions).
     """
     records = _by_partition(records)
     keys = shards.keys_of(to_numbers(records["source_partition"]))
@@ -37,7 +37,7 @@ def pack_by_shard(records: pa.Table, shards: Shards, *, check_partition: bool = 
 
 
 def _by_partition(records: pa.Table) -> pa.Table:
-    """Bring the records of each partition together, in the order they came in, which is that of the log."""
+    """Group the records by partition; within one they stay in their order, that of the log."""
     partitions = to_numbers(records["source_partition"])
     if np.all(partitions[:-1] <= partitions[1:]):
         return records
@@ -55,7 +55,7 @@ def _pack_one(records: pa.Table, partition_count: int | None) -> bytes:
 
 
 def _is_placed(records: pa.Table, partition_count: int) -> pa.ChunkedArray:
-    """Tell which records are where their group belongs; so are those whose group cannot be read."""
+    """Return which records are in the partition of their group; an unreadable group counts as right."""
     groups = records["group"]
     partitions = offsets_partitions(groups.fill_null(""), partition_count)
     found = to_numbers(records["source_partition"])

@@ -1,8 +1,8 @@
-"""Carries many decoded records across processes as few rows: an Arrow stream per shard.
+"""Packed blocks: many decoded records in one value, an Arrow stream.
 
-Spark hands rows to a stateful operator in Python one by one (`itertuples`, about 2 us a row and column
-set), so what crosses is not a row per record but a block of them. Counters of what was read travel with
-the block, because superseded commits are dropped before they are packed.
+Spark passes rows to a stateful operator in Python one by one (`itertuples`, about 2 us a row and column
+set). So a row holds a block of records instead of one. A block has the counters of the records read for it,
+because superseded commits are dropped before packing.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from streaming.model.totals import (
 
 TOTALS_KEY: Final = b"offsetlake.totals"
 _FIRST_KEY: Final = b"offsetlake.first"
-# Arrow would hand every buffer to a pool of threads, which for small ones takes ten times as long.
+# Arrow would compress every buffer in a pool of threads, which takes ten times as long for small ones.
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-_WRITTEN_ROWS: Final = 128 * 1024  # at a time: what is compressed takes as much room again, and more
+_WRITTEN_ROWS: Final = 128 * 1024  # at a time: compressing takes as much memory again, and more
 _READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
@@ -37,18 +37,16 @@ def to_bytes(table: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """Read what `to_bytes` wrote."""
     return pa.ipc.open_stream(data, options=_READING).read_all()
 
 
 def to_file(table: pa.Table, path: str) -> None:
-    """Write to a file what `to_bytes` gives."""
+    """Write the stream of `to_bytes` to a file."""
     with pa.OSFile(path, "wb") as sink:
         _write(table, sink)
 
 
 def from_file(path: str) -> pa.Table:
-    """Read what `to_file` wrote."""
     with pa.memory_map(path) as source:
         return pa.ipc.open_stream(source, options=_READING).read_all()
 
@@ -59,8 +57,9 @@ def _write(table: pa.Table, sink: pa.NativeFile) -> None:
 
 
 def pack(records: pa.Table, totals: Totals) -> bytes:
-    """Write records (schema `PACKED_RECORDS`), those of the lowest offsets partition first, with the counters
-    of all that was read for them."""
+    """Write a block of records (schema `PACKED_RECORDS`, those of the lowest offsets partition first), with
+    the counters of all records that were read for it.
+    """
     first = records["source_partition"][0].as_py() if len(records) else 0
     return to_bytes(
         records.replace_schema_metadata({TOTALS_KEY: totals_to_json(totals), _FIRST_KEY: str(first)})
@@ -69,7 +68,7 @@ def pack(records: pa.Table, totals: Totals) -> bytes:
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """What `pack` wrote, not yet read; `first_partition` is the lowest offsets partition of its records."""
+    """A packed block, not yet read; `first_partition` is the lowest offsets partition of its records."""
 
     data: bytes
     totals: Totals
@@ -77,7 +76,7 @@ class PackedBlock:
 
     @classmethod
     def open(cls, data: bytes) -> "PackedBlock":
-        """Read what stands before the records."""
+        """Read the metadata of a block, not its records."""
         metadata = pa.ipc.open_stream(data, options=_READING).schema.metadata
         return cls(data, totals_from_json(metadata[TOTALS_KEY]), int(metadata[_FIRST_KEY]))
 
@@ -87,8 +86,7 @@ class PackedBlock:
 
 
 def count_records(records: pa.Table) -> Totals:
-    """Count decoded records (schema `PACKED_RECORDS`, partition by partition in log order) by what became of
-    them."""
+    """Count decoded records (schema `PACKED_RECORDS`, partition by partition in log order) by outcome."""
     failed = records.filter(pc.is_valid(records["error_kind"]))
     tombstones = pc.sum(records["is_tombstone"]).as_py() or 0
     kinds = failed["error_kind"].to_pylist()
@@ -100,7 +98,7 @@ def count_records(records: pa.Table) -> Totals:
 
 
 def _count_unknown(failed: pa.Table) -> Totals:
-    """Count records of unknown types and versions, by type and version; beyond the first few, as others."""
+    """Count records of unknown types and versions, by type and version; beyond the limit, as others."""
     unknown = failed.filter(pc.not_equal(failed["error_kind"], "malformed"))
     if not len(unknown):
         return Totals()

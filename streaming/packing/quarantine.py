@@ -1,10 +1,10 @@
-"""What is kept of records that could not be decoded: all bytes, as long as they are not a flood.
+"""Records that could not be decoded: all their bytes are kept, as long as these are not too many.
 
-A record is at most about a megabyte, and a batch may hold millions. The first failed records that are
-packed together, and again of an offsets partition in one batch, are kept whole up to a number of bytes;
-others keep the first bytes of key and value, enough to see what they are. (Of an offsets partition they are
-the first as blocks are read, which is nearly the order of the log.) The full lengths are always kept, and
-the place in the log, where the rest can be read.
+A record is at most about a megabyte, and a batch may hold millions. Up to a number of bytes, the first failed
+records of a block, and of an offsets partition in a batch, are kept whole. The others keep the first bytes of
+key and value, enough to recognize them. (The first ones of an offsets partition are those of the blocks read
+first, which is nearly the order of the log.) The full lengths are always kept, and so is the position in the
+log, where the rest can be read.
 """
 
 from collections import defaultdict
@@ -19,10 +19,10 @@ from streaming.common.arrays import Mask, to_numbers
 from streaming.model.schemas import QUARANTINE_IN_BATCH
 
 WHOLE_BYTES: Final = 4 * 1024 * 1024
-"""Failed records are kept whole up to this many bytes: more than a block of ordinary records holds."""
+"""Failed records are kept whole up to this many bytes: more than a block of ordinary records has."""
 
 FIRST_BYTES: Final = 256
-"""At least this many bytes of a key or value are kept: 3 M records in one batch make 1.5 GB at most."""
+"""Number of bytes that are kept of any key or value: 3 M records in one batch take 1.5 GB at most."""
 
 KEPT_KINDS: Final = pa.array(["malformed", "unsupported_version"])
 """The kinds of errors whose records are kept. Records of unknown types are only counted: Kafka adds types
@@ -34,7 +34,7 @@ _BYTES: Final = ("key", "value")
 
 
 def with_kept_bytes(records: pa.Table) -> pa.Table:
-    """Leave keys and values to failed records alone, within bounds, and append their lengths.
+    """Drop keys and values except those of failed records, limit these, and append their lengths.
 
     Expects columns `key`, `value` (binary) and `error_kind`; appends `key_length` and `value_length` (null
     where the bytes are).
@@ -48,14 +48,13 @@ def with_kept_bytes(records: pa.Table) -> pa.Table:
 
 
 class KeptBytes:
-    """How many bytes of failed records of one batch may still be kept whole, by offsets partition."""
+    """The number of bytes of failed records that one batch may still keep whole, by offsets partition."""
 
     def __init__(self) -> None:
         self._left: defaultdict[int, int] = defaultdict(lambda: WHOLE_BYTES)
 
     def bounded(self, records: pa.Table) -> pa.Table:
-        """Keep the bytes of the first records of each partition whole as long as their sum is within the
-        bounds, then the first bytes of each."""
+        """Keep the first records of each partition whole up to the limit, and cut the others."""
         held = _held(records)
         failed = np.flatnonzero(held)
         partitions = to_numbers(records["source_partition"])[failed]
@@ -68,7 +67,6 @@ class KeptBytes:
 
 
 def _cut(records: pa.Table, is_cut: Mask) -> pa.Table:
-    """Keep only the first bytes of keys and values of some records."""
     if not is_cut.any():
         return records
     for name in _BYTES:
@@ -79,13 +77,13 @@ def _cut(records: pa.Table, is_cut: Mask) -> pa.Table:
 
 
 def quarantined(records: pa.Table) -> pa.Table:
-    """Return the records that are kept because they could not be decoded (schema `QUARANTINE_IN_BATCH`)."""
+    """Return the records to keep because they could not be decoded (schema `QUARANTINE_IN_BATCH`)."""
     kept = pc.is_in(records["error_kind"], value_set=KEPT_KINDS)
     return records.filter(kept).select(QUARANTINE_IN_BATCH.names)
 
 
 def _held(records: pa.Table) -> Lengths:
-    """Return how many bytes are held of each of n records."""
+    """Return the number of bytes of key and value of each of n records."""
     of_key, of_value = (pc.fill_null(pc.binary_length(records[name]), 0) for name in _BYTES)
     held: Lengths = pc.add(of_key, of_value).to_numpy().astype(np.int64)
     return held

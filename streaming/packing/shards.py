@@ -1,7 +1,7 @@
-"""Which shard of the state an offsets partition belongs to, and the key by which Spark knows the shard.
+"""The shard of an offsets partition, and the key of the shard in Spark.
 
 A shard holds neighbouring offsets partitions, about equally many in each. Its key is a number that Spark's
-hash sends to a task of its own: keys 0 to 3 would put three of four shards on one task.
+hash assigns to a task of its own: keys 0 to 3 would put three of four shards on one task.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ _BITS: Final = 0xFFFF_FFFF
 
 @dataclass(frozen=True)
 class Shards:
-    """So many shards (at most one per offsets partition) of a topic with so many partitions."""
+    """`state_partitions` shards, at most one per offsets partition, of a topic with `partition_count`."""
 
     partition_count: int
     state_partitions: int
 
     def keys_of(self, partitions: Index) -> Index:
-        """Return for each of n offsets partitions the key of its shard.
+        """Return the key of the shard of each of n offsets partitions.
 
         >>> Shards(partition_count=8, state_partitions=4).keys_of(np.arange(8)).tolist()
         [12, 12, 6, 6, 2, 2, 0, 0]
@@ -36,7 +36,7 @@ class Shards:
 
 @lru_cache(maxsize=1)
 def shard_keys(state_partitions: int) -> tuple[int, ...]:
-    """Return the key of the shard that Spark sends to each of its n tasks: the lowest such number."""
+    """Return for each of n tasks the lowest key that Spark assigns to it."""
     keys: dict[int, int] = {}
     numbers = count()
     while len(keys) < state_partitions:
@@ -46,7 +46,7 @@ def shard_keys(state_partitions: int) -> tuple[int, ...]:
 
 
 def murmur3(number: int) -> int:
-    """Hash a number of 32 bits as Spark does (`Murmur3_x86_32.hashInt` with seed 42), unsigned."""
+    """Hash a 32-bit number as Spark does (`Murmur3_x86_32.hashInt` with seed 42); the result is unsigned."""
     mixed = _rotated(number * 0xCC9E2D51, 15) * 0x1B873593 & _BITS
     hashed = _rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64 & _BITS
     hashed ^= 4  # bytes

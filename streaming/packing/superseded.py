@@ -1,4 +1,4 @@
-"""Drops the commits that a later one supersedes, before they cost anything more."""
+"""Drops commits that a later one supersedes, before they cause further work."""
 
 from typing import Final
 
@@ -14,16 +14,16 @@ COMMIT_TYPES: Final = pa.array(
     [number for number, kind in RECORD_TYPES.items() if kind.tabular], pa.int16()
 )  # of offset commits, current and legacy
 
-_MOST_NUMBERS: Final = 16  # for each code: so many can still be counted faster than codes are looked up
+_MOST_NUMBERS: Final = 16  # times the number of codes: up to here, counting is faster than a lookup
 
 
 def drop_superseded(records: pa.Table) -> pa.Table:
     """Drop offset commits that a later record of the same table supersedes.
 
-    Expects the records of each offsets partition in log order. Kept are the newest readable value and the
-    newest tombstone of every key (`replay` needs both to tell whether a group was created again), and
-    everything that is not a readable offset commit. Each that is kept says how many of its kind it
-    `stands_for` (schema `PACKED_RECORDS`).
+    Expects the records of each offsets partition in log order. Keeps the newest readable value and the newest
+    tombstone of every key (`replay` needs both to know whether a group was created again), and everything
+    that is not a readable offset commit. `stands_for` of a kept record is the number of records of its kind,
+    itself included (schema `PACKED_RECORDS`).
     """
     droppable = is_commit(records) & records["error_kind"].is_null().to_numpy()
     rows = np.flatnonzero(droppable)
@@ -43,7 +43,7 @@ def drop_superseded(records: pa.Table) -> pa.Table:
 
 
 def _counted_at_newest(codes: Index) -> Index:
-    """Return for each of n codes (of `entry_codes`) how often it comes if this is the last time, else 0."""
+    """Return for each of n codes (of `entry_codes`) its number of occurrences at the last one, else 0."""
     numbers = _numbers(codes)
     counts = np.bincount(numbers)
     if counts.max(initial=0) <= 1:
@@ -55,8 +55,9 @@ def _counted_at_newest(codes: Index) -> Index:
 
 
 def _numbers(codes: Index) -> Index:
-    """Number n codes of keys, so low that they can be counted. Partitions are low themselves, as a rule:
-    looking each code up takes twice as long."""
+    """Return numbers for n codes of keys that are low enough for `bincount`. Partitions usually are low:
+    then this takes half the time of looking each code up.
+    """
     pairs, partitions = codes >> 32, codes & 0xFFFF_FFFF
     width = int(partitions.max(initial=0)) + 1
     if (int(pairs.max(initial=0)) + 1) * width <= _MOST_NUMBERS * len(codes):
@@ -65,7 +66,7 @@ def _numbers(codes: Index) -> Index:
 
 
 def is_commit(records: pa.Table) -> Mask:
-    """Tell which records commit or remove an offset under a readable key; their value may be unreadable."""
+    """Return which records commit or remove an offset under a readable key; their value may be unreadable."""
     of_type = pc.is_in(records["record_type"], value_set=COMMIT_TYPES)
     found: Mask = pc.and_(of_type, pc.is_valid(records["partition"])).fill_null(False).to_numpy()
     return found

@@ -1,8 +1,8 @@
-"""Reads the blocks of one shard in one batch, a few offsets partitions at a time.
+"""Reads the packed blocks of one shard in one batch, a few offsets partitions at a time.
 
-A task reads one offsets partition after the other, so each block of a large batch holds the records of a few
-of them. What is replayed at a time takes several times the room of its records: it is bounded, however large
-the batch.
+A task reads one offsets partition after the other, so each block of a large batch has the records of a few of
+them. Replay takes several times the memory of its records. Reading in slices limits it, however large the
+batch.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,27 +19,27 @@ from streaming.packing.codec import PackedBlock
 from streaming.packing.quarantine import KeptBytes
 
 SLICE_RECORDS: Final = 50_000
-"""So many records, or somewhat more, are read at a time; those of one offsets partition stay together."""
+"""The number of records to read at a time, or somewhat more: those of one offsets partition stay together."""
 
 
 class PackedBlocks:
-    """The blocks of one shard in one batch, in any order."""
+    """The packed blocks of one shard in one batch, in any order."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         opened = [*map(PackedBlock.open, blocks)]
         self._blocks = sorted(opened, key=lambda block: block.first_partition)
         self.totals = reduce(add, (block.totals for block in opened), Totals())
-        """What was counted when they were packed. They are added as they come, which within one offsets
-        partition is the order of the log: tasks read partitions in any order, but each from start to end."""
+        """The sum of their counters. They are added in the given order, which within one offsets partition is
+        the order of the log: tasks read partitions in any order, but each from start to end."""
 
     def slices(self) -> Iterator[pa.Table]:
         """Yield the records (schema `PACKED_RECORDS`) in tables, at least one, each with all records of some
         offsets partitions.
 
-        However many blocks there are, no more of the bytes of failed records is held than the bounds allow.
+        The bytes of failed records stay within the limits of `KeptBytes`, however many blocks there are.
         """
         bounds, held = KeptBytes(), list[pa.Table]()
-        lowest = self._blocks[0].first_partition  # of what is held
+        lowest = self._blocks[0].first_partition  # of the held records
         for block, following in pairwise(self._blocks):
             held.append(bounds.bounded(block.records()))
             follower = following.first_partition
@@ -53,6 +53,6 @@ class PackedBlocks:
 
 
 def _divided(records: pa.Table, follower: int) -> tuple[pa.Table, pa.Table]:
-    """Divide records into those of offsets partitions below one, of which no more follow, and the others."""
+    """Split records into those of offsets partitions below `follower`, which are complete, and the others."""
     is_complete = to_numbers(records["source_partition"]) < follower
     return tuple(records.filter(pa.array(chosen)) for chosen in (is_complete, ~is_complete))

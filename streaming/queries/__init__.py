@@ -1,6 +1,6 @@
-"""Answers from the tables, shaped as Kafka's own: offsets of a group, groups by state, history, expiry.
+"""Answers from the tables in the shape of Kafka's own: offsets of a group, groups by state, history, expiry.
 
-Needs neither Spark nor a broker. An error stands at the level where it belongs (KIP-88, KIP-709).
+Needs neither Spark nor a broker. Errors are attached to the level they concern (KIP-88, KIP-709).
 """
 
 from streaming.queries.completeness import IncompleteError

@@ -1,4 +1,4 @@
-"""What questions to the tables are answered with: small values shaped as Kafka's own, and rows in bulk."""
+"""The types of answers: small values in the shape of Kafka's responses, and rows in bulk."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 _LISTED: Final = ["group", "type", "state", "protocol_type"]
 
 TYPES: Final = ("classic", "consumer", "share", "streams")
-"""The types of groups, as `GroupType` of Kafka 4.3 writes them."""
+"""The types of groups, as in `GroupType` of Kafka 4.3."""
 
 LOGGED_STATES: Final = ("Empty", "Stable", "Assigning", "Reconciling", "NotReady")
-"""The states of groups that the log shows."""
+"""The states of groups that appear in the log."""
 
 STATES: Final = (*LOGGED_STATES, "PreparingRebalance", "CompletingRebalance", "Dead")
 """All states of groups (`GroupState` of Kafka 4.3). Brokers do not log the last three."""
@@ -25,9 +25,10 @@ STATES: Final = (*LOGGED_STATES, "PreparingRebalance", "CompletingRebalance", "D
 
 @dataclass(frozen=True)
 class PartitionOffset:
-    """A committed offset as OffsetFetch gives it: offset -1, epoch -1 and no metadata where there is none.
+    """A committed offset as in OffsetFetch: offset -1, epoch -1 and empty metadata if there is none.
 
-    `unreadable_source_offset` is that of the first newer commit that could not be read (None: there is none).
+    `unreadable_source_offset` is the source offset of the first newer commit that could not be read (None:
+    none).
     """
 
     topic: str
@@ -40,7 +41,7 @@ class PartitionOffset:
 
 @dataclass(frozen=True)
 class GroupOffsets:
-    """What one group has committed, or the name of Kafka's error instead."""
+    """The committed offsets of one group, or the name of Kafka's error."""
 
     group: str | None
     error: str | None = None
@@ -49,9 +50,9 @@ class GroupOffsets:
 
 @dataclass(frozen=True)
 class Assigned:
-    """Partitions of a topic, or tasks of a subtopology (streams groups), that a member has or is to have.
+    """Assigned (or target) partitions of a topic, or tasks of a subtopology (streams groups), of a member.
 
-    `topic` None: neither the log nor the samples of log ends tell the name of `topic_id`.
+    `topic` None: neither the log nor the samples of log ends contain the name of `topic_id`.
     """
 
     topic: str | None = None
@@ -63,7 +64,7 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a group, as far as the log tells; None: not known, or not of this type of groups."""
+    """A member of a group; None: not in the log, or not part of this type of group."""
 
     member_id: str
     group_instance_id: str | None
@@ -81,7 +82,7 @@ class Member:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Member":
-        """Read a member as the tables hold it (schema `MEMBER`)."""
+        """Return the member in a row of schema `MEMBER`."""
         topics = row["subscribed_topics"]
         lists = {name: _assigned(row[name]) for name in ("assignment", "target_assignment")}
         return cls(**{**row, **lists, "subscribed_topics": None if topics is None else tuple(topics)})
@@ -95,7 +96,7 @@ def _assigned(rows: Sequence[Mapping[str, Any]] | None) -> tuple[Assigned, ...] 
 
 @dataclass(frozen=True)
 class ListedGroup:
-    """A group as ListGroups shows it; `protocol_type` is empty for simple groups."""
+    """A group as in ListGroups; `protocol_type` is empty for simple groups."""
 
     group: str
     type: str
@@ -105,7 +106,7 @@ class ListedGroup:
 
 @dataclass(frozen=True)
 class DescribedGroup:
-    """A group as far as the log shows it, or the name of Kafka's error and state Dead.
+    """A group as far as the log has it, or the name of Kafka's error and state Dead.
 
     `subscribed_topics` None: unknown; `generation_or_epoch` None: none (simple groups).
     """
@@ -124,36 +125,35 @@ class DescribedGroup:
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows in bulk, what they reflect, and the groups that got an error (Kafka's name for it) instead."""
+    """Rows in bulk, the state of the tables that they reflect, and the groups with an error (Kafka's name for
+    it)."""
 
     rows: pa.Table
     as_of: AsOf
     errors: Mapping[str | None, str] = field(default_factory=dict)
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows."""
         return self.rows
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return the rows as a pandas frame."""
         frame: pd.DataFrame = self.rows.to_pandas()
         return frame
 
 
 @dataclass(frozen=True)
 class FetchedOffsets(Answer):
-    """What OffsetFetch answers; rows have schema `OFFSETS`, without the partitions that have no commit."""
+    """The answer to OffsetFetch; rows have schema `OFFSETS`, without partitions that have no commit."""
 
     groups: Mapping[str | None, GroupOffsets] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class History(Answer):
-    """How positions moved; rows have schema `HISTORY`.
+    """Steps of committed offsets; rows have schema `HISTORY`.
 
-    `whole_since`: the moment (ms) before which only the steps of removed offsets are kept, if any were asked
-    for; None: all that were asked for are there. `starts_at`: when history starts (ms), if the moment since
-    which steps were asked for is before it; None: it is not.
+    `whole_since`: the moment (ms) before which only steps of removed offsets are kept, if the request reaches
+    back that far; None: the steps are complete. `starts_at`: the start of the history (ms), if it is after
+    the requested start; None: it is not.
     """
 
     whole_since: int | None = None
@@ -162,9 +162,9 @@ class History(Answer):
 
 @dataclass(frozen=True)
 class ListedGroups(Answer):
-    """What ListGroups answers; rows have schema `GROUPS`.
+    """The answer to ListGroups; rows have schema `GROUPS`.
 
-    `error`: groups in offsets partitions that are still being read are missing.
+    `error`: groups are missing whose offsets partition is still loading.
     """
 
     error: str | None = None
@@ -177,6 +177,6 @@ class ListedGroups(Answer):
 
 @dataclass(frozen=True)
 class DescribedGroups(Answer):
-    """What the Describe requests of all group types answer; rows have schema `GROUPS`."""
+    """The answer to the Describe requests of all group types; rows have schema `GROUPS`."""
 
     groups: Mapping[str | None, DescribedGroup] = field(default_factory=dict)

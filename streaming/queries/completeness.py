@@ -32,17 +32,18 @@ LOAD_IN_PROGRESS: Final = "COORDINATOR_LOAD_IN_PROGRESS"
 
 
 class IncompleteError(OffsetlakeError):
-    """An answer would be from a partial state, or older than allowed."""
+    """An answer would be incomplete, or older than allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AsOf:
-    """What an answer reflects: the newest batch at `moment` (ms), and the offsets partitions that it touches.
+    """The state of the tables that an answer reflects: the last batch up to `moment` (ms), and the offsets
+    partitions involved.
 
-    `completeness` has the moment. `gap` is the time without heartbeats of the job in which a past moment
-    lies, if any. `log_ends_at` is as of when the log end offsets are
-    of which it has the lag (None: it has none), and where `is_sampled` also the offsets that it is counted
-    from; `why_no_lag` says why the lag is not known, though it belongs to the answer.
+    `completeness` has the moment. `gap` is the time without heartbeats around a past moment, if any.
+    `log_ends_at` is when the log end offsets of its lag were read (None: the answer has no lag); with
+    `is_sampled` also the time of the offsets from which the lag is counted. `why_no_lag` is the reason for a
+    missing lag.
     """
 
     completeness: Completeness
@@ -62,7 +63,7 @@ class AsOf:
         now: int,
         within_ms: int = COMPLETE_WITHIN_MS,
     ) -> Self:
-        """Say what an answer of `now` (ms) about groups (None: all) reflects."""
+        """Return the state for an answer of `now` (ms) about groups (None: all)."""
         return cls(
             completeness=Completeness(progress=progress, moment=now, within_ms=within_ms),
             partitions=partitions_of(groups, progress),
@@ -70,7 +71,7 @@ class AsOf:
 
     @classmethod
     def at(cls, groups: Collection[str] | None, at: Snapshot) -> Self:
-        """Say what an answer from a snapshot about groups (None: all) reflects."""
+        """Return the state for an answer from a snapshot about groups (None: all)."""
         return cls(
             completeness=at.completeness,
             partitions=partitions_of(groups, at.progress),
@@ -80,29 +81,28 @@ class AsOf:
 
     @property
     def moment(self) -> int:
-        """The moment (ms)."""
         return self.completeness.moment
 
     @property
     def progress(self) -> Progress:
-        """What the job said last before the moment."""
+        """The job's last progress before the moment."""
         return self.completeness.progress
 
     @cached_property
     def states(self) -> dict[int, str]:
-        """The state of each offsets partition that the answer touches: see `Completeness.state`."""
+        """The state of each offsets partition involved: see `Completeness.state`."""
         return {number: self.completeness.state(number) for number in sorted(self.partitions)}
 
     @property
     def loading(self) -> list[int]:
-        """The offsets partitions touched that had not been read to their end yet."""
+        """The offsets partitions involved that were not read to their end yet."""
         return self._in_state(LOADING)
 
     def _in_state(self, wanted: str) -> list[int]:
         return [number for number, state in self.states.items() if state == wanted]
 
     def of_loaded(self, rows: pa.Table) -> pa.Table:
-        """Return the rows (with `source_partition`) of offsets partitions that had been read to their end."""
+        """Return the rows (with `source_partition`) of offsets partitions that were read to their end."""
         loaded = np.array(sorted(self.completeness.loaded), np.int32)
         return where(rows, to_mask(pc.is_in(rows["source_partition"], value_set=from_numbers(loaded))))
 
@@ -113,37 +113,37 @@ class AsOf:
 
     @property
     def age_ms(self) -> int:
-        """How old the job's last commit or heartbeat was at the moment."""
+        """Age of the job's last commit or heartbeat at the moment."""
         return self.moment - self.progress.heartbeat
 
     @property
     def read_until(self) -> int:
-        """Up to when (ms) every commit in these partitions was read; without an end to go by, as the job said
-        last."""
+        """The moment (ms) up to which every commit in these partitions was read; if their ends are unknown,
+        the moment of the last progress."""
         return self.completeness.read_until(self.partitions)
 
     @property
     def is_last_known(self) -> bool:
-        """Whether the states are those before the job fell silent, which need not be those at the moment."""
+        """Whether the states are from before the job fell silent, and may not be those at the moment."""
         return bool(self.progress.partitions) and self.completeness.is_silent
 
     def of_all_groups(self) -> Self:
-        """Return it for an answer to which every offsets partition may have something to add."""
+        """Return a copy for an answer that involves every offsets partition."""
         return replace(self, partitions=partitions_of(None, self.progress))
 
     @property
     def is_partial(self) -> bool:
-        """Whether there is an offsets partition, one that the answer touches or not, that was not read to its
-        end yet: names may be missing."""
+        """Whether any offsets partition, involved or not, was not read to its end yet: names may be
+        missing."""
         return not self.progress.partitions or bool(self.completeness.loading)
 
     def with_log_ends(self, asked_at: int) -> Self:
-        """Return it for an answer with log end offsets for which the brokers were asked at a moment (ms)."""
+        """Return a copy for an answer with log end offsets requested from brokers at a moment (ms)."""
         return replace(self, log_ends_at=asked_at)
 
     def with_sampled_ends(self, rows: pa.Table, max_age_ms: int) -> Self:
-        """Return it for rows with `ends_as_of`: as of the oldest of the samples that are no older than
-        `max_age_ms`, and so say something of the lag."""
+        """Return a copy for rows with `ends_as_of`: `log_ends_at` is the oldest sample not older than
+        `max_age_ms`, since older samples give no lag."""
         if not len(rows):
             return self
         sampled = numbers_or(to_milliseconds(rows["ends_as_of"]), -1)
@@ -158,7 +158,7 @@ class AsOf:
         return replace(self, log_ends_at=oldest, is_sampled=True)
 
     def loading_of(self, groups: Collection[str] | None) -> dict[str | None, str]:
-        """Return the error of each named group whose offsets partition is still being read."""
+        """Return the error of each named group whose offsets partition is still loading."""
         if groups is None or not self.is_loading:
             return {}
         loading = set(self.loading)
@@ -169,11 +169,11 @@ class AsOf:
         }
 
     def caveats(self) -> list[str]:
-        """Say all that is to be known beside the answer: what it lacks, and how old it is."""
+        """Return the remarks to print with the answer: how it is incomplete, and how old it is."""
         return [*self.shortcomings(), *self.silence(), *self._false_lag()]
 
     def shortcomings(self) -> list[str]:
-        """Say in what way the answer may differ from the broker's; nothing if it is complete."""
+        """Return how the answer may differ from the broker's; empty if it is complete."""
         behind, stalled = self._in_state(BEHIND), self._in_state(STALLED)
         found = []
         rebuild = self.progress.rebuild
@@ -201,7 +201,6 @@ class AsOf:
         return found
 
     def _unanswered(self) -> list[str]:
-        """Say of which partitions it is not known what has been committed lately."""
         unanswered = self._in_state(UNANSWERED)
         if not unanswered:
             return []
@@ -211,7 +210,8 @@ class AsOf:
         ]
 
     def silence(self) -> list[str]:
-        """Say that the job's last heartbeat is old; nothing if it is not, or if the job never began.
+        """Return a remark if the job's last heartbeat is old; empty if it is not, or if the job never
+        started.
 
         (Of past moments only longer gaps are kept: `shortcomings` has them.)
         """
@@ -234,8 +234,8 @@ class AsOf:
     def check(
         self, *, is_complete: bool = False, may_be_silent: bool = False, max_age_ms: int | None = None
     ) -> None:
-        """Raise `IncompleteError` unless the answer is complete (if asked for; the job `may_be_silent`), and
-        not older than allowed."""
+        """Raise `IncompleteError` if the answer is incomplete (with `is_complete`; old heartbeats are
+        accepted with `may_be_silent`), or older than `max_age_ms`."""
         shortcomings = self.shortcomings() if may_be_silent else [*self.shortcomings(), *self.silence()]
         if is_complete and shortcomings:
             raise IncompleteError(f"expected a complete answer, found: {'; '.join(shortcomings)}.")
@@ -255,7 +255,7 @@ class AsOf:
         )
 
     def document(self) -> dict[str, Any]:
-        """Say it for programs: values of JSON, times in ISO 8601 (UTC)."""
+        """Return the state as JSON values, times in ISO 8601 (UTC)."""
         progress = self.progress
         known = {number: progress.partitions.get(number, PartitionProgress()) for number in self.states}
         return {
@@ -279,7 +279,6 @@ class AsOf:
         }
 
     def __str__(self) -> str:
-        """Name the batch, and sum up the partitions; of a lag, say as of when its two sides are."""
         if self.progress.batch_time is None:
             batch = "as of the start: no changes yet"
         else:
@@ -301,9 +300,9 @@ class AsOf:
 
 
 def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozenset[int]:
-    """Return the offsets partitions that can hold the groups (None: all of them).
+    """Return the offsets partitions that can hold the groups (None: all).
 
-    That is known for Kafka's own topic; groups of a copy may be anywhere.
+    They are known for Kafka's own topic; in a copy, groups may be anywhere.
     """
     count = partition_count(progress)
     if groups is None or not count:
@@ -312,8 +311,8 @@ def partitions_of(groups: Collection[str] | None, progress: Progress) -> frozens
 
 
 def partition_count(progress: Progress) -> int:
-    """Return how many offsets partitions there are, which tells where a group is; 0: not known, as in a copy
-    of Kafka's topic, or while not all partitions have answered."""
+    """Return the number of offsets partitions, which determines the partition of a group; 0: unknown, as in a
+    copy of Kafka's topic, or until all partitions have answered."""
     count = len(progress.partitions)
     is_known = progress.topic == OFFSETS_TOPIC and progress.partitions.keys() == set(range(count))
     return count if is_known else 0

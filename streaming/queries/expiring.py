@@ -1,4 +1,4 @@
-"""Which committed offsets the broker will drop, soonest first, and what would be at stake."""
+"""The committed offsets that the broker will expire, soonest first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ EXPIRING: Final = pa.schema(
         *KEY,
         ("committed_offset", pa.int64()),
         ("rule", pa.string()),
-        ("expires_at", TIMESTAMP),  # null = cannot be told (the rule says why)
+        ("expires_at", TIMESTAMP),  # null: unknown (the rule contains the reason)
         ("time_left", pa.string()),  # like 6d 03:20:09; negative: due, but not checked yet
         OF_RECREATED_TOPIC,
     ]
@@ -35,19 +35,19 @@ EXPIRING: Final = pa.schema(
 
 
 class RetentionUnknownError(MisuseError):
-    """Neither the tables nor the settings say how long the brokers retain offsets."""
+    """Neither the tables nor the settings contain the brokers' retention of offsets."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows, what they reflect, and what is to be known beside them."""
+    """Rows, the state of the tables that they reflect, and remarks to print with them."""
 
     rows: pa.Table
     about: AsOf
     remarks: tuple[str, ...] = ()
 
     def all_remarks(self) -> list[str]:
-        """Say in what way the rows may not be the whole truth of their moment, beside what `about` says."""
+        """Return how the rows may be incomplete at their moment, besides what `about` contains."""
         return list(self.remarks)
 
 
@@ -62,10 +62,10 @@ def list_expiring(
     as_of: int | None = None,
 ) -> Listing:
     """Return the offsets that will expire if their groups stay as they are (schema `EXPIRING`), soonest
-    first, at `now` or as it was at a past moment (ms).
+    first, as of `now` or of a past moment (ms).
 
-    With `within_ms` only those that are due by then. Offsets whose expiry is unknown come last, and are
-    always included; those of offsets partitions that are still being loaded are left out.
+    With `within_ms` only those due by then. Offsets whose expiry is unknown come last and are always
+    included; those of offsets partitions still loading are left out.
     """
     return tables.ask(
         lambda at: expiring(at, groups, topics, settings=settings, within_ms=within_ms), as_of=as_of, now=now
@@ -80,7 +80,7 @@ def expiring(
     settings: ExpirySettings,
     within_ms: int | None = None,
 ) -> Listing:
-    """Return from one snapshot what `list_expiring` does."""
+    """As `list_expiring`, from one snapshot."""
     named, moment = list(groups) or None, at.moment
     about = AsOf.at(named, at)
     offsets = of_topics(about.of_loaded(at.offsets(named)), topics)
@@ -111,7 +111,7 @@ def _retention_remarks(progress: Progress, moment: int) -> tuple[str, ...]:
 
 
 def known_retention_ms(progress: Progress, settings: ExpirySettings) -> int:
-    """Return for how long (ms) the brokers keep offsets; raises `RetentionUnknownError`."""
+    """Return the brokers' retention of offsets (ms); raises `RetentionUnknownError`."""
     if progress.retention is not None:
         return progress.retention.retention_ms
     if settings.retention_ms is not None:

@@ -1,4 +1,4 @@
-"""Lag and health of groups, answered from the tables: for now and for past moments, without a broker."""
+"""Lag and health of groups, from the tables: for now and for past moments, without a broker."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LagQueries:
-    """How far groups are behind, and whether they are well.
+    """Lag and health of groups.
 
-    Each is asked of a snapshot of its own; ask `SnapshotLagQueries` what belongs together.
+    Each method reads a snapshot of its own; `SnapshotLagQueries` answers several questions from one.
 
-    Questions take `as_of` as those of `OffsetQueries` do, and raise what these raise. Lags are as of the
-    newest samples of log ends then, which every row says (`ends_as_of`); samples older than `max_age_ms` say
-    nothing. `rules` are those of health.
+    `as_of` and errors are as in `OffsetQueries`. Lag is computed with the newest samples of log ends at that
+    moment, whose time is in each row (`ends_as_of`); samples older than `max_age_ms` do not count. `rules`
+    are those of health.
 
         >>> queries = LagQueries(Tables("warehouse"))
         >>> queries.list_lag(min_seconds=600).rows.to_pylist()  # doctest: +SKIP
@@ -46,12 +46,11 @@ class LagQueries:
         with_former: bool = False,
         with_owners: bool = False,
     ) -> Answer:
-        """Return the committed offsets of the named groups or of all, sorted by key, with the columns `LAG`.
+        """Return the committed offsets of groups (None: all), sorted by key, with the columns `LAG`.
 
-        Partitions that members have and nothing is committed for are among them: all but the key, where the
-        log ends and source_partition is null. `with_former` appends `of_recreated_topic`: the offset points
-        into the log of a topic that was deleted; `with_owners` which member has the partition (columns
-        `OWNER`).
+        Assigned partitions without a commit are included: only the key, the log ends and source_partition are
+        not null. `with_former` appends `of_recreated_topic`: the offset points into the log of a deleted
+        topic; `with_owners` appends the member that owns the partition (columns `OWNER`).
         """
         asked, more = _listed(groups), {"with_former": with_former, "with_owners": with_owners}
         return self._ask(as_of, lambda at: at.list_offsets(asked, topics, **more))
@@ -66,9 +65,9 @@ class LagQueries:
         min_lag: int | None = None,
         min_seconds: float | None = None,
     ) -> Answer:
-        """Return who is behind (schema `LAG_BY`), one row per group or topic, the furthest behind first.
+        """Return one row per group or topic (schema `LAG_BY`), the furthest behind first.
 
-        With `min_lag` or `min_seconds` only those that are known to be so far behind.
+        `min_lag` and `min_seconds` keep only rows whose lag is known and at least so large.
         """
         asked = _listed(groups)
         return self._ask(
@@ -86,13 +85,13 @@ class LagQueries:
         until: datetime | None = None,
         events: Sequence[str] = (),
     ) -> History:
-        """Return how positions moved (schema `HISTORY`, and the columns `LAG` of every step as of its batch),
-        in order: one step of a key for each batch.
+        """Return the steps of committed offsets (schema `HISTORY`, and the columns `LAG` of each step as of
+        its batch), in order: one step of a key for each batch.
 
-        Of one group, of several, or of all (None); all steps that are kept, or those since a moment and until
-        another, these included; of all `EVENTS` or of some (`MisuseError` for others). Named groups whose
-        offsets partition is still being read have an error, and the steps that were read so far. All lags are
-        null, and `as_of.why_no_lag` says why, where they would need more than `MOST_SAMPLES`.
+        Of one group, of several, or of all (None); all kept steps, or those between `since` and `until`
+        (inclusive); of all `EVENTS` or of some (`MisuseError` for others). Named groups whose offsets
+        partition is still loading get an error and the steps read so far. Where the lag would need more than
+        `MOST_SAMPLES`, all lags are null and `as_of.why_no_lag` has the reason.
         """
         asked = [groups] if isinstance(groups, str) else _listed(groups)
         start, end = to_ms(since), to_ms(until)
@@ -107,9 +106,12 @@ class LagQueries:
         until: datetime | None = None,
         every_ms: int,
     ) -> Answer:
-        """Return positions and their lag at regular moments (columns at, `KEY_NAMES`, committed_offset, `LAG`
-        and commit_timestamp), in the order of time and key. What was not there at a moment has no row.
-        Raises `MisuseError` where the answer would be too large; of too many samples see `list_history`."""
+        """Return committed offsets and their lag at regular moments (columns at, `KEY_NAMES`,
+        committed_offset, `LAG` and commit_timestamp), ordered by time and key.
+
+        An offset that did not exist at a moment has no row. Raises `MisuseError` if the answer would be too
+        large; about too many samples see `list_history`.
+        """
         asked, start, end = _listed(groups), to_ms(since), to_ms(until)
         return self._ask(
             None, lambda at: at.lag_over_time(asked, topics, since=start, until=end, every_ms=every_ms)
@@ -123,7 +125,7 @@ class LagQueries:
         topics: Sequence[TopicPartitions] = (),
         as_of: datetime | None = None,
     ) -> Answer:
-        """Return the status of the named groups or of all (schema `GROUP_HEALTH`), the worst first."""
+        """Return the status of groups (None: all; schema `GROUP_HEALTH`), the worst first."""
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.health(asked, topics))
 
@@ -133,8 +135,8 @@ class LagQueries:
         topics: Sequence[TopicPartitions] = (),
         as_of: datetime | None = None,
     ) -> Answer:
-        """Return the status of each position: offsets with the columns `LAG` and `PARTITION_HEALTH`, sorted
-        by key."""
+        """Return the status of each position, sorted by key: offsets with the columns `LAG` and
+        `PARTITION_HEALTH`."""
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.partition_health(asked, topics))
 
@@ -146,8 +148,8 @@ class LagQueries:
         since: datetime,
         until: datetime | None = None,
     ) -> Answer:
-        """Return how the status of groups changed (schema `STATUS_CHANGES`), in order: one row for each
-        change, and the first status in that time. It is looked at ten times in a window of the rules."""
+        """Return the changes of the status of groups (schema `STATUS_CHANGES`), in order: the first status in
+        that time, and one row for each change. The status is evaluated ten times per window of the rules."""
         asked, start, end = _listed(groups), to_ms(since), to_ms(until)
         return self._ask(None, lambda at: at.health_changes(asked, topics, since=start, until=end))
 
@@ -159,17 +161,17 @@ class LagQueries:
         since: datetime,
         until: datetime | None = None,
     ) -> Answer:
-        """Return the commits that went back (schema `REWINDS`, and `WHO` can have done it), in order; of
-        commits within one batch the last is known. One to a topic that was recreated is none."""
+        """Return the commits of lower offsets (schema `REWINDS`, and `WHO` may have committed), in order; of
+        commits in one batch only the last is known. A commit to a recreated topic is no rewind."""
         asked, start, end = _listed(groups), to_ms(since), to_ms(until)
         return self._ask(None, lambda at: at.rewinds(asked, topics, since=start, until=end))
 
-    # --- topics recreated, and positions put back ------------------------------------------------------
+    # --- recreated topics and restored offsets -----------------------------------------------------------
 
     def topic_contradictions(
         self, groups: Collection[str] | None = None, as_of: datetime | None = None
     ) -> Answer:
-        """Return the offsets whose own topic id is not the one that their topic was seen with when they were
+        """Return the offsets whose topic id differs from the id that their topic was seen with when they were
         committed (`seen_topic_id`)."""
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.topic_contradictions(asked))
@@ -181,8 +183,8 @@ class LagQueries:
         *,
         as_of: datetime,
     ) -> Answer:
-        """Return the positions of groups at a past moment (schema `RESTORED`), sorted by key, to be put back:
-        with a warning where their logs, as they are now, are not what they were, or not known."""
+        """Return the committed offsets of groups at a past moment (schema `RESTORED`), sorted by key, for a
+        reset, with a warning where the log has since changed or is unknown."""
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.restore(asked, topics))
 

@@ -1,4 +1,4 @@
-"""What is read for questions about lag, on one snapshot; and the positions that commits are added to."""
+"""Reads for lag from one snapshot: positions, commits, and the SQL views `lag` and `health`."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,7 +31,7 @@ _OF_FACTS: Final = (
     *("committed_offset", "topic_id", "unreadable_source_offset", "expire_timestamp"),
     *("commit_timestamp", "source_timestamp"),
 )
-"""The columns of offsets that are always read, and those that facts go by."""
+"""`_OF_KEY` are the columns of offsets that are always read, `_OF_FACTS` those that facts depend on."""
 
 _SAMPLES_AT_ONCE: Final = 1_000_000  # 200 MB
 
@@ -39,9 +39,11 @@ _SAMPLES_AT_ONCE: Final = 1_000_000  # 200 MB
 def view(
     name: str, at: Snapshot, about: AsOf, scanned: Scanned, *, health: HealthSettings | None = None
 ) -> pa.Table:
-    """Return what `LagQueries` answers about all groups under the name of a view: `lag`, which are offsets
-    and assigned partitions without one, with all that is known of them, or `health`. Only what is scanned is
-    read and worked out: the other columns are null, the other groups left out."""
+    """Return the rows of the SQL view `lag` (offsets and assigned partitions without one, with all facts) or
+    `health`, as `LagQueries` returns them for all groups.
+
+    Only scanned columns and groups are read and computed: other columns are null, other groups are left out.
+    """
     facts, groups = facts_of(name, scanned), scanned.groups
     needed = _OF_KEY if facts == Facts() else (*_OF_KEY, *_OF_FACTS)
     columns = pa.schema([field for field in OFFSETS if field.name in needed or scanned.reads(field.name)])
@@ -59,7 +61,7 @@ def view(
 
 
 def facts_of(name: str, scanned: Scanned) -> Facts:
-    """Return the facts that the columns of a view need, as far as they are read."""
+    """Return the facts needed for the scanned columns of a view."""
     lag_time = scanned.reads(*TIMED, LAG_SECONDS_REASON.name)
     if name == "health":
         return Facts(lag=True, lag_time=lag_time, health=True)
@@ -68,7 +70,6 @@ def facts_of(name: str, scanned: Scanned) -> Facts:
 
 
 def view_schema(name: str) -> pa.Schema:
-    """Return the columns of a view."""
     if name == "health":
         return GROUP_HEALTH
     place = OFFSETS.get_field_index("committed_offset") + 1
@@ -80,16 +81,19 @@ def view_schema(name: str) -> pa.Schema:
 def positions(
     at: Snapshot, about: AsOf, groups: Sequence[str] | None, columns: pa.Schema = OFFSETS
 ) -> tuple[pa.Table, pa.Table]:
-    """Read the committed offsets of groups (None: all) and the partitions that their members have without
-    one, as far as has been read; return them, and the groups."""
+    """Read the committed offsets of groups (None: all), and assigned partitions without one, of loaded
+    offsets partitions; return them, and the groups."""
     own = about.of_loaded(at.groups(groups))
     return with_assigned(about.of_loaded(at.offsets(groups, columns=columns)), own, at, about.moment), own
 
 
 def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
-    """Divide n rows (with topic and partition; n > 0) into parts, whose samples over so many minutes need
-    not be in memory at once: numbers of rows, those of a topic in one part, topics that are neighbours
-    together. Return them, and about how many samples there are in all."""
+    """Split n rows (with topic and partition; n > 0) into parts whose samples need not be in memory at the
+    same time.
+
+    Returns the row numbers of each part, and roughly the number of samples over so many minutes. The rows of
+    a topic are in one part, and neighbouring topics are together.
+    """
     codes, topics = numbered(rows["topic"])
     _, firsts = np.unique(key_codes([rows["topic"], rows["partition"]]), return_index=True)
     samples = np.bincount(codes[firsts], minlength=len(topics)) * minutes
@@ -101,8 +105,8 @@ def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
 
 
 def base_commits(at: Snapshot, about: AsOf, groups: Sequence[str] | None, moment: int) -> pa.Table:
-    """Read the positions of groups at a moment (ms), as far as has been read, as commits (schema `COMMITS`);
-    none if history starts later."""
+    """Read the committed offsets of groups at a moment (ms), of loaded offsets partitions, as commits (schema
+    `COMMITS`); none if the history starts later."""
     try:
         offsets = about.of_loaded(at.as_of(moment).offsets(groups))
     except HistoryGoneError:
@@ -119,7 +123,8 @@ def base_commits(at: Snapshot, about: AsOf, groups: Sequence[str] | None, moment
 
 
 def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> pa.Table:
-    """Return the rows (with lag and lag_seconds) that are known to be so far behind; None: however far."""
+    """Return the rows (with lag and lag_seconds) whose lag is known and at least the minimum; None: no
+    minimum."""
     for column, least in ("lag", min_lag), ("lag_seconds", min_seconds):
         if least is not None:
             rows = rows.filter(from_mask(to_mask(pc.greater_equal(rows[column], least))))

@@ -1,4 +1,4 @@
-"""The members of groups, one row each, and which partition is whose, as Kafka's own tools show them."""
+"""The members of groups, one row each, with their assignment in the format of Kafka's tools."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -15,26 +15,25 @@ MEMBERS: Final = pa.schema(
         ("group_instance_id", pa.string()),  # null: not a static member
         ("host", pa.string()),
         ("client_id", pa.string()),
-        ("partition_count", pa.int32()),  # how many the member has; null: not known
+        ("partition_count", pa.int32()),  # of the member; null: unknown
         ("current_epoch", pa.int32()),  # null: a classic group
-        ("current_assignment", pa.list_(ASSIGNED)),  # null: not known
+        ("current_assignment", pa.list_(ASSIGNED)),  # null: unknown
         ("target_epoch", pa.int32()),  # null: a classic group
-        ("target_assignment", pa.list_(ASSIGNED)),  # null: a classic group, or not known
-        ("upgraded", pa.bool_()),  # it speaks the consumer protocol; null: not a consumer group
-        ("rack_id", pa.string()),  # null: none, or not known
+        ("target_assignment", pa.list_(ASSIGNED)),  # null: a classic group, or unknown
+        ("upgraded", pa.bool_()),  # it uses the consumer protocol; null: not a consumer group
+        ("rack_id", pa.string()),  # null: none, or unknown
     ]
 )
-"""What is told of members; the names are those of `kafka-consumer-groups --members --verbose`."""
+"""Columns are named as in `kafka-consumer-groups --members --verbose`."""
 
 _BRIEFLY: Final = ["group", "consumer_id", "group_instance_id", "host", "client_id", "partition_count"]
 _ASSIGNMENTS: Final = ("assignment", "target_assignment")
 
 
 def with_topic_names(groups: pa.Table, at: Snapshot, moment: int) -> pa.Table:
-    """Give n groups (schema `GROUPS`) the names of topics that the log has only the ids of.
+    """Fill in the names of topics that n groups (schema `GROUPS`) have only the ids of.
 
-    They are those that samples of log ends have seen under these ids up to a moment (ms); where none has, the
-    name stays null.
+    The names are those that samples of log ends have for these ids up to a moment (ms), else null.
     """
     members = groups["members"].to_pylist()
     unnamed = [topic for topic in _assigned(members) if topic["topic"] is None]
@@ -72,7 +71,8 @@ def member_rows(groups: pa.Table) -> pa.Table:
 
 
 def in_words(rows: pa.Table, *, verbose: bool) -> pa.Table:
-    """Return members (schema `MEMBERS`) for people: what they have as text (`in_text`), or not at all."""
+    """Return members (schema `MEMBERS`) for display: with assignments as text (`in_text`), or without
+    them."""
     if not verbose:
         return rows.select(_BRIEFLY)
     for name in ("current_assignment", "target_assignment"):
@@ -83,13 +83,13 @@ def in_words(rows: pa.Table, *, verbose: bool) -> pa.Table:
 
 
 def with_identities(groups: pa.Table) -> pa.Table:
-    """Return groups (schema `GROUPS`) with no more of their members than who they are."""
+    """Return groups (schema `GROUPS`) with only the identity of their members."""
     place, kind = groups.schema.get_field_index("members"), pa.list_(MEMBER_IDENTITY)
     return groups.set_column(place, "members", groups["members"].cast(kind))
 
 
 def in_text(assignment: Sequence[Mapping[str, Any]] | None) -> str | None:
-    """Write what a member has as `kafka-consumer-groups` does; None where it is not known.
+    """Format an assignment as `kafka-consumer-groups` does; None if unknown.
 
     >>> in_text([{"topic": "t", "topic_id": None, "subtopology": None, "partitions": [10, 2]}])
     't:2,10'

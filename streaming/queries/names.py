@@ -1,7 +1,7 @@
-"""What is asked for by name: groups and topics, patterns of them, and what of it is not there.
+"""Selection by name: groups, topics, patterns of them, and the names that were not found.
 
-In a pattern `*` stands for any text and `?` for one character; everything else, brackets too, for itself. A
-name that is there is meant as it stands, also with `*` in it: names can be any text.
+In a pattern `*` matches any text and `?` one character; all other characters, brackets too, are literal. An
+existing name is taken literally even if it contains `*`: names can be any text.
 """
 
 import re
@@ -20,19 +20,19 @@ from streaming.common.keys import numbered
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
 
-_SUGGESTED_FOR: Final = 5  # names of a kind: to compare each takes up to a second
+_SUGGESTED_FOR: Final = 5  # names of a kind: each comparison takes up to a second
 
 
 @dataclass(frozen=True)
 class TopicPartitions:
-    """A topic, and the partitions of it that are asked for (None = all)."""
+    """A topic, and the selected partitions of it (None: all)."""
 
     topic: str
     partitions: frozenset[int] | None = None
 
     @classmethod
     def parse(cls, text: str, *, name: str) -> "TopicPartitions":
-        """Read `T` or `T:0,1`, as Kafka's own tools take it; `name` is what a `MisuseError` calls it.
+        """Parse `T` or `T:0,1`, the syntax of Kafka's tools; `name` is the option's name in a `MisuseError`.
 
         >>> TopicPartitions.parse("orders:0,1", name="topic").topic
         'orders'
@@ -47,7 +47,7 @@ class TopicPartitions:
 
 
 def of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.Table:
-    """Return the rows (with `topic` and `partition`) of these topics and partitions; without any all rows."""
+    """Return the rows (with `topic` and `partition`) of these topics and partitions; no topics: all rows."""
     if not topics:
         return rows
     by_partitions: dict[frozenset[int] | None, list[str]] = {}
@@ -65,24 +65,26 @@ def _is_of(rows: pa.Table, topics: Sequence[str], partitions: frozenset[int] | N
     return pc.and_(is_of_topic, pc.is_in(rows["partition"], value_set=numbers))
 
 
-# --- names that are there --------------------------------------------------------------------------------
+# --- known names -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class KnownNames:
-    """Which groups there are, and which partitions of which topics have committed offsets."""
+    """The existing groups, and the partitions with committed offsets of each topic."""
 
     groups: frozenset[str]
     topics: Mapping[str, frozenset[int]]
 
     @classmethod
     def of(cls, keys: pa.Table) -> "KnownNames":
-        """Take them from rows with `group`, `topic` and `partition` (the last two are null for groups)."""
+        """Collect names from rows with `group`, `topic` and `partition` (the last two are null for
+        groups)."""
         return cls(frozenset(pc.unique(keys["group"]).to_pylist()), _partitions_by_topic(keys))
 
 
 def _partitions_by_topic(rows: pa.Table) -> dict[str, frozenset[int]]:
-    """Return the partitions of each topic in rows with `topic` and `partition`; null is none."""
+    """Return the partitions of each topic in rows with `topic` and `partition`; rows with null are
+    skipped."""
     rows = rows.filter(pc.is_valid(rows["topic"]))  # pyarrow's own `group_by` would import pandas
     codes, topics = numbered(rows["topic"])
     pairs = np.unique(codes << 32 | to_numbers(rows["partition"]).astype(np.int64) & 0xFFFF_FFFF)
@@ -94,42 +96,40 @@ def _partitions_by_topic(rows: pa.Table) -> dict[str, frozenset[int]]:
 
 @dataclass(frozen=True)
 class Past:
-    """A past moment that a question is about, and when a group appears after it, both in words."""
+    """The past moment of a question, and a function for when a group first appears after it, both as text."""
 
     moment: str
     appears: Callable[[str], str | None] = lambda _: None
 
 
 AskNames = Callable[[tuple[str, ...] | None], KnownNames]
-"""Reads the names that are there: of the named groups, or of all (None)."""
+"""Reads the known names of the named groups, or of all (None)."""
 
 
-# --- names that were asked for ---------------------------------------------------------------------------
+# --- requested names ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Missing:
-    """What was asked for by name and is not there (topics as `T` or `T:0,1`), and all that is to be said of
-    it: also which of the rest there is nothing to show of."""
+    """Requested names that were not found (topics as `T` or `T:0,1`), and all sentences about them and about
+    found names without any data."""
 
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether something is not there."""
         return bool(self.groups or self.topics)
 
     def document(self) -> dict[str, list[str]]:
-        """Say it for programs."""
         return {"groups": list(self.groups), "topics": list(self.topics)}
 
 
 class NameSearch:
-    """Finds what is asked for by name. All names are read only for patterns, and where something is missing.
+    """Resolves requested names. All names are read only for patterns, and when something is missing.
 
-    A question is asked with `groups` and `topics`, where patterns are replaced by the names that they match
-    (if any; else they are left, and match nothing). Then `missing` looks at its answer.
+    Queries take `groups` and `topics`, in which a pattern is replaced by the names that it matches (if none,
+    it stays and matches nothing). Then `missing` checks the answer.
     """
 
     def __init__(
@@ -147,17 +147,17 @@ class NameSearch:
 
     @property
     def groups(self) -> list[str] | None:
-        """The groups to ask for; None: all."""
+        """The groups to query; None: all."""
         return list(dict.fromkeys(chain.from_iterable(self._groups.values()))) if self._groups else None
 
     @property
     def has_patterns(self) -> bool:
-        """Whether groups are asked for by a pattern: every offsets partition may hold one that matches."""
+        """Whether a group pattern was requested: every offsets partition may hold a match."""
         return bool(self._patterns)
 
     @property
     def topics(self) -> list[TopicPartitions]:
-        """The topics to ask for; none: all."""
+        """The topics to query; empty: all."""
         return [
             TopicPartitions(topic, one.partitions) for one, topics in self._topics.items() for topic in topics
         ]
@@ -171,16 +171,16 @@ class NameSearch:
         when: str = "",
         is_partial: bool = False,
     ) -> Missing:
-        """Tell what of the names is not in `found`, rows with `group`, and `topic` and `partition` if topics
-        were asked for.
+        """Return the names that are not in `found`, rows with `group`, and `topic` and `partition` if topics
+        were requested.
 
-        `besides`: groups of which something else is said. `nothing` is what others lack, in words, such as
-        "committed offsets", and `when` says in which time, if that matters. `is_partial`: some offsets
-        partitions have not been read to their end, and may hold topics, and groups that match a pattern.
+        `besides`: groups already reported otherwise. `nothing` is the data that others lack, in words, such
+        as "committed offsets"; `when` the time range, if there is one. `is_partial`: some offsets partitions
+        are still loading, and may hold topics, and groups that match a pattern.
         """
         so_far = ", as far as has been read" if is_partial else ""
         of_groups = self._missing_groups(found, besides, nothing, when, so_far)
-        is_new = len(found) or not self._groups  # else it has been said of the groups
+        is_new = len(found) or not self._groups  # else it was already reported for the groups
         of_topics = self._missing_topics(found, nothing if is_new else None, when, so_far)
         return Missing(of_groups.groups, of_topics.topics, (*of_groups.sentences, *of_topics.sentences))
 
@@ -189,7 +189,7 @@ class NameSearch:
         return self._ask(None)
 
     def _meant(self, text: str, known: Callable[[], Collection[str]]) -> list[str]:
-        """Return the names that a text stands for: itself, unless it is a pattern that others match."""
+        """Return the names that a text selects: itself, unless it is a pattern that matches others."""
         if not is_pattern(text) or text in known():
             return [text]
         return matching(text, known()) or [text]
@@ -254,7 +254,7 @@ class NameSearch:
 
 
 def is_pattern(text: str) -> bool:
-    """Tell whether a text may be a pattern."""
+    """Whether a text may be a pattern."""
     return "*" in text or "?" in text
 
 
@@ -264,15 +264,15 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     >>> matching("b?[1]*", ["ba[1]", "b1", "bx[1]s"])
     ['ba[1]', 'bx[1]s']
     """
-    from fnmatch import translate  # whose `[...]` are none here
+    from fnmatch import translate  # brackets are escaped below: `[...]` has no meaning here
 
     is_match = re.compile(translate(pattern.replace("[", "[[]"))).match
     return sorted(name for name in names if is_match(name))
 
 
 class _Absent:
-    """Says of names that they are not there, or were not then, and of the first of them which may have been
-    meant instead, or when they came."""
+    """Sentences about names that do not exist, or did not at a past moment; the first few with a suggestion,
+    or with the moment at which they appear."""
 
     def __init__(
         self,
@@ -285,14 +285,13 @@ class _Absent:
         self._looked_for = 0
 
     def sentence(self, text: str) -> str:
-        """Say it of one name, or of a pattern."""
         then = f" as of {self._past.moment}" if self._past else ""
         if is_pattern(text):
             return f"no {self._kind} {'matched' if then else 'matches'} {text!r}{then}{self._so_far}"
         self._looked_for += 1
         is_first = self._looked_for <= _SUGGESTED_FOR
         is_not = "was not there" if then else "is not there"
-        if self._kind == "group":  # which is in one offsets partition only, and that has been read
+        if self._kind == "group":  # a group is in one offsets partition only, which is loaded
             appears = self._past.appears(text) if self._past and is_first else None
             if appears is not None:
                 return f"group {text!r} {is_not}{then}: it appears at {appears}"
@@ -316,5 +315,5 @@ def _partitions_of(known: Mapping[str, frozenset[int]], topics: Sequence[str]) -
 
 
 def _written(topic: str, partitions: frozenset[int] | None) -> str:
-    """Write a topic and partitions of it as they are asked for."""
+    """Format a topic and its partitions as in a request."""
     return topic if partitions is None else f"{topic}:{','.join(map(str, sorted(partitions)))}"

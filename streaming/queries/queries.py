@@ -1,4 +1,5 @@
-"""Kafka's questions about groups and offsets, answered from the tables: no JVM, and while the job runs."""
+"""Kafka's requests about groups and offsets, answered from the tables: without a JVM, also while the job
+runs."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OffsetQueries:
-    """Kafka's questions about groups and their offsets, answered from the tables, without a broker.
+    """Kafka's requests about groups and their offsets, answered from the tables, without a broker.
 
-    Each is asked of a snapshot of its own; ask `SnapshotQueries` what belongs together.
+    Each method reads a snapshot of its own; `SnapshotQueries` answers several requests from one.
 
-    Every question takes `as_of`, a past moment (a datetime with time zone); without it the answer is as of
-    the newest batch. Raises `OffsetlakeError`: no tables, or a moment before the history that is kept.
+    All take `as_of`, a past moment (a datetime with time zone); without it the answer is as of the newest
+    batch. Raises `OffsetlakeError` if there are no tables, or for a moment before the kept history.
 
         >>> queries = OffsetQueries(Tables("warehouse"))
         >>> answer = queries.fetch_offsets({"billing": None})  # doctest: +SKIP
@@ -38,10 +39,10 @@ class OffsetQueries:
         groups: Mapping[str | None, Iterable[tuple[str, int]] | None],
         as_of: datetime | None = None,
     ) -> FetchedOffsets:
-        """Answer OffsetFetch (KIP-709): for each group, the partitions asked for, or all (None, KIP-88).
+        """Answer OffsetFetch (KIP-709): for each group the requested partitions, or all (None, KIP-88).
 
-        A partition or a group that is not there is no error. The error of one group is `INVALID_GROUP_ID`
-        (None as a group) or `COORDINATOR_LOAD_IN_PROGRESS`, and never spoils the answer of another.
+        An unknown partition or group is no error. The error of one group is `INVALID_GROUP_ID` (None as a
+        group) or `COORDINATOR_LOAD_IN_PROGRESS`, and does not affect other groups.
         """
         asked = {group: None if own is None else list(own) for group, own in groups.items()}
         return self._ask(as_of, lambda at: at.fetch_offsets(asked))
@@ -52,9 +53,9 @@ class OffsetQueries:
         topics: Sequence[TopicPartitions] = (),
         as_of: datetime | None = None,
     ) -> Answer:
-        """Return the committed offsets (schema `OFFSETS`) of the named groups or of all, sorted by key.
+        """Return the committed offsets (schema `OFFSETS`) of groups (None: all), sorted by key.
 
-        Groups whose offsets partition is still being read are left out, named ones with an error.
+        Groups whose offsets partition is still loading are left out, named ones with an error.
         """
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.list_offsets(asked, topics))
@@ -64,38 +65,38 @@ class OffsetQueries:
     ) -> ListedGroups:
         """Answer ListGroups (KIP-518, KIP-848): groups in one of the states and of one of the types.
 
-        Without states or types all are wanted. States are compared without case and blanks around them, types
-        without case; an unknown one matches nothing. `NotReady` and `not_ready` both match (a broker knows
-        only the second).
+        No states or types means all. States are compared without case and surrounding blanks, types without
+        case; an unknown one matches nothing. `NotReady` and `not_ready` both match (a broker accepts only the
+        second).
         """
         wanted = list(states), list(types)
         return self._ask(as_of, lambda at: at.list_groups(*wanted))
 
     def describe_groups(self, groups: Iterable[str | None], as_of: datetime | None = None) -> DescribedGroups:
-        """Describe groups of any type; one that is not there is `GROUP_ID_NOT_FOUND` and Dead (KIP-1043).
+        """Describe groups of any type; an unknown one is `GROUP_ID_NOT_FOUND` and Dead (KIP-1043).
 
-        Topics of assignments that the log has only the ids of have the names that samples of log ends know.
+        For topics of assignments that are only ids in the log, the names come from samples of log ends.
         """
         asked = list(groups)
         return self._ask(as_of, lambda at: at.describe_groups(asked))
 
     def list_members(self, groups: Collection[str] | None = None, as_of: datetime | None = None) -> Answer:
-        """Return the members of the named groups or of all (schema `MEMBERS`), sorted by group and id."""
+        """Return the members of groups (None: all; schema `MEMBERS`), sorted by group and member id."""
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.list_members(asked))
 
     def names(
         self, groups: Collection[str] | None = None, as_of: datetime | None = None, *, among: Among = "live"
     ) -> KnownNames:
-        """Return the names that are there, of the named groups or of all: groups, and topics with partitions.
+        """Return the known names of groups (None: all): groups, and topics with their partitions.
 
-        That costs about as much as all offsets.
+        Costs about as much as reading all offsets.
         """
         asked = _listed(groups)
         return self._ask(as_of, lambda at: at.names(asked, among=among))
 
     def how_complete(self, as_of: datetime | None = None) -> AsOf:
-        """Return what an answer about all groups would reflect."""
+        """Return the state of the tables that an answer about all groups would reflect."""
         return self._ask(as_of, lambda at: at.how_complete())
 
     def _ask(self, as_of: datetime | None, question: Callable[[SnapshotQueries], T]) -> T:

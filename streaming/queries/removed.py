@@ -1,4 +1,4 @@
-"""Which committed offsets are gone, why, and how to put them back."""
+"""Removed offsets: the cause, and the values for restoring them."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -23,13 +23,13 @@ from streaming.tables.tables import Tables
 PRINTED: Final = pa.schema(
     [
         *(field for field in REMOVALS if field.name not in ("sequence", "source_partition")),
-        pa.field("committed_offset", pa.int64()),  # the current offset; null = nothing was committed since
+        pa.field("committed_offset", pa.int64()),  # the current offset; null: nothing was committed since
     ]
 )
-"""What people are shown of an offset that was removed."""
+"""The columns of a removed offset that are printed."""
 
 REMOVED: Final = pa.schema([*PRINTED, pa.field("is_last", pa.bool_()), pa.field("is_back", pa.bool_())])
-"""`is_last`: it is the last removal of its offset. `is_back`: the offset is there again, readable or not."""
+"""`is_last`: the last removal of its offset. `is_back`: the offset exists again, readable or not."""
 
 _NEWEST_FIRST: Final = [
     ("removed_at", "descending"),
@@ -48,12 +48,11 @@ def list_removed(
     since: int | None = None,
     as_of: int | None = None,
 ) -> Listing:
-    """Return the offsets that were removed (schema `REMOVED`), those with the newest tombstones first.
+    """Return removed offsets (schema `REMOVED`), those with the newest tombstones first.
 
-    Those of the named groups or of all, and since a time (ms), as it is `now` or was at a past moment. An
-    offset that was removed twice is there twice. The last of its removals is that of the latest batch:
-    brokers' clocks differ, and time may run backwards. Left out are tombstones of offsets that the job did
-    not hold: what they removed is not known.
+    Of groups (none: all), since a time (ms), as of `now` or of a past moment. An offset removed twice has two
+    rows. Its last removal is that of the latest batch: brokers' clocks differ, and may go backwards.
+    Tombstones of offsets that the job did not hold are left out: the removed value is unknown.
     """
     return tables.ask(lambda at: removed(at, groups, topics, since=since), as_of=as_of, now=now)
 
@@ -65,7 +64,7 @@ def removed(
     *,
     since: int | None = None,
 ) -> Listing:
-    """Return from one snapshot what `list_removed` does."""
+    """As `list_removed`, from one snapshot."""
     named, starts_at = list(groups) or None, at.starts_after(since)
     about = AsOf.at(named, at)
     gone = of_topics(about.of_loaded(at.removals(named)), topics)
@@ -85,29 +84,28 @@ def removed(
 
 
 def _is_last(gone: pa.Table) -> pa.Array:
-    """Tell of each of n removals whether no other of the same offset has a higher sequence."""
+    """Return for n removals whether no other of the same offset has a higher sequence."""
     codes = key_codes(gone[name] for name in KEY_NAMES)
     order = np.argsort(to_numbers(gone["sequence"]), kind="stable")
     last = np.full(len(gone), -1, np.int64)
-    last[codes[order]] = order  # of repeated indices numpy keeps the last
+    last[codes[order]] = order  # assignment keeps the last of repeated indices
     return pa.array(last[codes] == np.arange(len(gone)))
 
 
 def _is_since(moments: pa.ChunkedArray, since: int) -> pa.ChunkedArray:
-    """Tell which moments are not before a time (ms)."""
     return pc.greater_equal(to_milliseconds(moments), since)
 
 
 def restorable(rows: pa.Table) -> pa.Table:
-    """Return those of the rows (schema `REMOVED`) that can be put back.
+    """Return the rows (schema `REMOVED`) that can be restored.
 
-    That is the last removal of each offset, unless something has been committed since, its topic is gone, or
-    its value is not known.
+    That is the last removal of each offset, unless something was committed since, the topic was deleted, or
+    the value is unknown.
     """
     wanted = [
         rows["is_last"],
         pc.is_valid(rows["removed_offset"]),
-        pc.invert(rows["is_back"]),  # also where what was committed since cannot be read
+        pc.invert(rows["is_back"]),  # also where the commit since is unreadable
         pc.not_equal(rows["cause"], TOPIC_DELETED),
     ]
     return rows.filter(reduce(pc.and_, wanted))

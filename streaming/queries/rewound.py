@@ -1,4 +1,4 @@
-"""Who can have set groups back, in words beside the steps of their history."""
+"""The possible originators of rewinds, as text for the history."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from streaming.queries.bound.lag import SnapshotLagQueries
 
 
 def with_by(queries: SnapshotLagQueries, rewinds: pa.Table) -> pa.Table:
-    """Append the column `by` (string) to n steps back (schema `HISTORY`, and more): who can have
-    committed, as `brief_words_of` says it; null: not known."""
+    """Append the column `by` (string) to n rewinds (schema `HISTORY`, and more): who may have committed, in
+    the words of `brief_words_of`; null: unknown."""
     if not len(rewinds):
         return rewinds.append_column("by", pa.nulls(0, pa.string()))
     times, groups = pc.min_max(rewinds["batch_time"]), pc.unique(rewinds["group"]).to_pylist()

@@ -1,5 +1,5 @@
-"""What a statement reads of a table: the engine says so in its plan, where columns that nobody names are left
-out, and conditions stand at the tables that they are about."""
+"""Columns and groups that a statement reads of a table, from the engine's plan: there, unused columns are
+removed and conditions are pushed down to the tables."""
 
 import re
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ _VALUE: Final = re.compile(r'Utf8\("([^"]*)"\)')
 
 @dataclass(frozen=True)
 class Scanned:
-    """The columns that are read of a table, and of which groups (None: all)."""
+    """The columns read of a table (None: all), and the groups (None: all)."""
 
     columns: frozenset[str] | None = None
     groups: frozenset[str] | None = None
 
     @classmethod
     def of(cls, name: str, logical: str, physical: str) -> Self:
-        """Take them from the plans of a statement that names the table.
+        """Parse the plans of a statement that names the table.
 
-        Texts are not escaped in plans. The logical one has them in quotes, the physical one without: where
-        that has no quote, no text has any, and conditions are read. (Each scan begins a line: what looks like
-        one in a text only adds to what is read.)
+        Plans do not escape texts. The logical plan quotes them, the physical one does not: if that has no
+        quote character, no text contains one, and conditions can be parsed. (Each scan begins a line: a text
+        that looks like one only adds to what is read.)
         """
         scans = re.findall(rf"^ *TableScan: (?:\w+\.)*{name}\b(.*)$", logical, re.MULTILINE)
         are_groups_told = '"' not in physical
@@ -40,12 +40,12 @@ class Scanned:
         )
 
     def reads(self, *columns: str) -> bool:
-        """Tell whether any of some columns is read."""
+        """Whether any of the columns is read."""
         return self.columns is None or not self.columns.isdisjoint(columns)
 
 
 def _union(parts: list[set[str] | None]) -> frozenset[str] | None:
-    """Return all that are in any part; None: one is not known, or there is none."""
+    """Return the union of all parts; None if one is unknown, or there are none."""
     known = [part for part in parts if part is not None]
     return frozenset[str]().union(*known) if parts and len(known) == len(parts) else None
 
@@ -57,7 +57,8 @@ def _columns(scan: str) -> set[str] | None:
 
 
 def _groups(scan: str) -> set[str] | None:
-    """Return the groups that one of the conditions of a scan, which must all hold, names; None: none does."""
+    """Return the groups named by one of the conditions of a scan, which must all hold; None if no condition
+    does."""
     if begun := _FILTERS.search(scan):
         for condition in _conditions(scan[begun.end() :]):
             if _GROUPS.fullmatch(condition):
@@ -66,7 +67,7 @@ def _groups(scan: str) -> set[str] | None:
 
 
 def _conditions(filters: str) -> Iterator[str]:
-    """Divide a list of conditions, up to the bracket that ends it."""
+    """Split a list of conditions, up to its closing bracket."""
     depth, start = 0, 0
     for token in _TOKEN.finditer(filters):
         if token[0] in "([":

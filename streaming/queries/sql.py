@@ -1,4 +1,4 @@
-"""Questions in SQL to the tables, read only, on one snapshot of each."""
+"""Read-only SQL queries on the tables, from one snapshot."""
 
 import re
 from collections.abc import Callable
@@ -28,7 +28,7 @@ COMPUTED: Final = ("lag", "health")
 """Views that are computed when a statement names them: see `lag_rows.view`."""
 
 OTHER_TABLES: Final = ("quarantine", "alerts", "log_ends")
-"""Tables that can be asked beside `changes`, `offsets` and `groups`, where they exist."""
+"""Further tables besides `changes`, `offsets` and `groups`, if they exist."""
 
 _CONTAINS: Final = {
     "offsets": "committed offsets, as of the last fold",
@@ -44,18 +44,18 @@ _CONTAINS: Final = {
 }
 
 MEMORY_MB: Final = 1024
-"""How much memory a query may take to sort, group and join, and again its answer."""
+"""Memory that a query may take to sort, group and join, and again for its result."""
 
 _OF_PROCESS: Final = 4
-"""How many times as much the process may take beside the tables: functions account for nothing."""
+"""Multiple of that memory which the process may take besides the tables: functions are not accounted for."""
 
 Bound = Callable[[], AbstractContextManager[None]]
 Bounds = Callable[[int], AbstractContextManager[None]]
 
 _MOST_CHARACTERS: Final = 1_000_000
 _MOST_WORDS: Final = 2_000
-"""The engine calls itself for each operator of a chain, and ends the process where its stack does: this is a
-third of that, with the 8 MB that the main thread has."""
+"""The engine recurses for each operator of a chain, and a stack overflow ends the process: this is a third of
+the limit, with the 8 MB of the main thread."""
 
 _TOKEN: Final = re.compile(
     r"""(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"""
@@ -96,19 +96,19 @@ def run_sql(
     memory_mb: int = MEMORY_MB,
     bounded: Bounds = _boundless,
 ) -> Answer:
-    """Answer one query, or `SHOW TABLES`, `DESCRIBE table`, `SHOW COLUMNS FROM table`.
+    """Run one query, or `SHOW TABLES`, `DESCRIBE table`, `SHOW COLUMNS FROM table`.
 
-    Raises `MisuseError` for anything else, and for a query that cannot be planned; `QueryFailedError` for one
-    that takes more than `memory_mb` to sort, group and join, or whose answer does. Values that functions make
-    count for neither (`repeat('x', 1000000000)`): where memory ends, the engine ends the process. The query
-    is planned and run within `bounded`, which is told how many bytes more than now the process may take.
+    Raises `MisuseError` for anything else, and for a query that cannot be planned; `QueryFailedError` if it
+    takes more than `memory_mb` to sort, group and join, or for its result. Values created by functions count
+    for neither (`repeat('x', 1000000000)`): when memory ends, the engine ends the process. The query is
+    planned and run within `bounded`, whose argument is how many more bytes than now the process may take.
 
-    Beside the tables there are `live_offsets` and `live_groups`: `offsets` and `groups` as they would be if
-    everything were folded, which is what the other commands show; or as they were at a past moment, to which
-    the tables themselves do not go back. `lag` and `health` are what `LagQueries` answers about all groups,
-    judged by these settings, then as well: computed when a statement names them.
+    Besides the tables there are the views `live_offsets` and `live_groups`: `offsets` and `groups` as if
+    everything were folded, which the other commands show; or as of a past moment, which does not apply to the
+    tables themselves. `lag` and `health` are the answers of `LagQueries` about all groups, with these
+    settings, as of the same moment; they are computed when a statement names them.
     """
-    text = text.rstrip().rstrip(";")  # as many write it
+    text = text.rstrip().rstrip(";")  # a trailing semicolon is common
     _refuse_long(text)
     moment = to_ms(as_of)
 
@@ -146,7 +146,7 @@ def _run(
 
 
 def _within(memory_mb: int, builder: QueryBuilder, text: str) -> pa.Table:
-    """Run a query; raises `QueryFailedError` if it or its answer takes more memory."""
+    """Run a query; raises `QueryFailedError` if it or its result takes more memory."""
     try:
         rows = rows_of(builder, text, most_bytes=memory_mb << 20)
     except QueryFailedError as error:
@@ -168,7 +168,8 @@ def _too_large(expected: str) -> QueryFailedError:
 
 
 def _refuse_long(text: str) -> None:
-    """Raise `MisuseError` for a statement that would take the process, not just be refused by the engine."""
+    """Raise `MisuseError` for a statement that would end the process instead of being rejected by the
+    engine."""
     if len(text) > _MOST_CHARACTERS:
         raise MisuseError(
             f"sql: expected at most {_MOST_CHARACTERS:,} characters, found {len(text):,}. "
@@ -184,17 +185,19 @@ def _refuse_long(text: str) -> None:
 
 
 def count_words(text: str) -> int:
-    """Count the words and signs of a statement, but for lists of literals: how much the engine has to plan.
+    """Count the words and signs of a statement, without further literals of lists: the engine's planning
+    effort.
 
-    A name that WITH gives counts as many as what it stands for, wherever it is named.
+    A name defined in WITH counts as much as its definition, wherever it is used.
 
     >>> count_words("SELECT 1 + 1"), count_words("SELECT a IN (1, 2, 3, 4)"), count_words("'a+b' -- + 1")
     (4, 6, 1)
     >>> count_words("WITH t AS (SELECT 1 + 1) SELECT t.a FROM t") - count_words("SELECT t.a FROM t")
     12
     """
-    sizes: dict[str, int] = {}  # of what names stand for
-    outer: list[tuple[str, str, int]] = []  # of each open parenthesis: the name it explains, and before it
+    sizes: dict[str, int] = {}  # of the definitions of names
+    # of each open parenthesis: the name it defines, the name before it, the size before it
+    outer: list[tuple[str, str, int]] = []
     size, name, last, weight = 0, "", "", 1
     for token in _TOKEN.finditer(text):
         sign = token[0]
@@ -226,10 +229,11 @@ def count_words(text: str) -> int:
 
 
 class _ComputedViews:
-    """Views of one moment that are computed when a statement names them, as far as it reads them: files, for
-    the engine. At first they are empty, and it plans the statement.
+    """Views of one moment, computed as far as a statement reads them, and passed to the engine as files. They
+    are empty while the engine plans the statement.
 
-    `about` is what an answer reflects, with as of when the log ends are where a view has them.
+    `about` is the state of the tables that an answer reflects, with the time of the log ends if a view has
+    them.
     """
 
     def __init__(
@@ -240,17 +244,18 @@ class _ComputedViews:
         self._added: set[str] = set()
 
     def add(self, name: str) -> bool:
-        """Make the columns of a view known to the engine; tell whether there was one to be added."""
+        """Register the columns of a view with the engine; return whether it was missing."""
         if name in self._added or name not in COMPUTED:
             return False
-        from streaming.queries.lag_rows import view_schema  # a statement without views does not wait for it
+        # late: statements without views do not wait for it
+        from streaming.queries.lag_rows import view_schema
 
         self._write(name, "columns", no_rows(view_schema(name)))
         self._added.add(name)
         return True
 
     def compute(self, logical: str, physical: str) -> None:
-        """Compute what a statement of these plans reads of the views that were added."""
+        """Compute the columns and groups of the added views that a statement with these plans reads."""
         for name in sorted(self._added):
             from streaming.lag.positions import MAX_AGE_MS
             from streaming.queries.lag_rows import facts_of, view
@@ -271,7 +276,7 @@ class _ComputedViews:
 
 
 def _columns(views: _ComputedViews, name: str, known: list[str]) -> pa.Table:
-    """Describe the columns of a table or view."""
+    """Return the columns of a table or view."""
     if name not in known:
         raise MisuseError(f"sql: {_unknown_table(name, known)}")
     views.add(name)
@@ -281,9 +286,11 @@ def _columns(views: _ComputedViews, name: str, known: list[str]) -> pa.Table:
 
 
 def _plans_of_a_query(views: _ComputedViews, text: str, known: list[str], bounded: Bound) -> tuple[str, str]:
-    """Return the logical and the physical plan of a statement, which runs nothing; a view that it lacks is
-    added. Raise `MisuseError` unless it is one query that can be planned."""
-    try:  # only a query can stand in parentheses: COPY would write files
+    """Return the logical and the physical plan of a statement without running it, adding views that it names.
+
+    Raises `MisuseError` unless it is one query that can be planned.
+    """
+    try:  # only a query is valid in parentheses: COPY would write files
         with bounded():
             views.builder.execute(f"EXPLAIN SELECT 1 WHERE EXISTS (\n{text}\n)").read_all()
             plans = pa.table(views.builder.execute(f"EXPLAIN\n{text}").read_all())
@@ -297,7 +304,7 @@ def _plans_of_a_query(views: _ComputedViews, text: str, known: list[str], bounde
 
 
 def _refusal(text: str, error: str, known: list[str]) -> str:
-    """Say what is wrong with a query: its own mistakes in the words of the engine."""
+    """Return what is wrong with a query; for mistakes in the query itself, the engine's message."""
     code = _NO_CODE.sub(lambda found: " " if found[0][0] in "-/" else "''", text).strip()
     outer = _without_nested(code)
     if written := _WRITES.search(outer):
@@ -311,14 +318,14 @@ def _refusal(text: str, error: str, known: list[str]) -> str:
         return "expected one query (SELECT ...), found an empty text."
     if ";" in code:
         return "expected one query (SELECT ...), found several statements."
-    said = _LINE.sub(lambda line: str(int(line[0]) - 1), error)  # ours is one line more
+    said = _LINE.sub(lambda line: str(int(line[0]) - 1), error)  # our EXPLAIN adds a line
     begin = "" if _READS.match(code) else "expected one query (SELECT ...), found: "
     end = "" if said.endswith("?") else "."
     return f"{begin}{said}{end}{_hint(code, said)}"
 
 
 def _without_nested(code: str) -> str:
-    """Leave out what is in parentheses."""
+    """Replace what is in parentheses by `)`."""
     while code != (outer := _NESTED.sub(" ) ", code)):
         code = outer
     return code
@@ -335,8 +342,8 @@ def _unknown_table(name: str, known: list[str]) -> str:
 
 
 def _live(name: str, mark: int, sequence: int) -> str:
-    """Write the query for what was live at a sequence, from a folded table that contains all up to its mark:
-    of each key the last change above the mark wins, or what was before the first one that is undone."""
+    """Return the query for the live rows as of a sequence, from a folded table and its mark: of each key the
+    last change above the mark wins, or the value before the first undone one."""
     value: Value = "before" if sequence < mark else "after"
     direction = "ASC" if value == "before" else "DESC"
     low, high = sorted((mark, sequence))

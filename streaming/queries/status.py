@@ -1,4 +1,4 @@
-"""What `offsetlake status` shows: how far each offsets partition was read, and what was counted."""
+"""The contents of `offsetlake status`: how far each offsets partition was read, and the counters."""
 
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ STATUS: Final = pa.schema(
         ("high_watermark", pa.int64()),
         ("behind", pa.int64()),  # source offsets between position and last stable offset
         ("loaded", pa.bool_()),
-        ("held_back_since", TIMESTAMP),  # null = no open transaction holds the partition back
+        ("held_back_since", TIMESTAMP),  # null: no open transaction holds the partition back
     ]
 )
 
@@ -39,7 +39,7 @@ TOTALS: Final = pa.schema(
 
 
 def partitions(about: AsOf) -> pa.Table:
-    """Return how far each offsets partition has been read (schema `STATUS`)."""
+    """Return how far each offsets partition was read (schema `STATUS`)."""
     rows = [
         {
             "partition": number,
@@ -57,7 +57,7 @@ def partitions(about: AsOf) -> pa.Table:
 
 
 def totals(progress: Progress) -> pa.Table:
-    """Return the counters over all that was read (schema `TOTALS`)."""
+    """Return the counters over everything read (schema `TOTALS`)."""
     counted = progress.totals
     rows: list[dict[str, Any]] = [{"counter": name, "count": getattr(counted, name)} for name in COUNTERS]
     rows += [

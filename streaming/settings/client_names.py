@@ -1,7 +1,7 @@
-"""The names of settings of Kafka's clients: a mistaken one is refused, as it may mean plain text.
+"""Names of Kafka client settings: a mistaken name is refused, as the consequence may be plain text.
 
-Kafka's own clients only log names that they do not know. Here a name that is almost one of theirs, or one of
-librdkafka's, is a mistake; of any other one, which a plug-in or a newer client may know, people are told.
+Kafka's own clients only log unknown names. Here a name that is almost one of theirs, or one of librdkafka's,
+is an error; any other unknown name, which a plug-in or a newer client may know, is only reported.
 """
 
 from collections.abc import Iterable
@@ -72,7 +72,7 @@ PASSWORDS: Final = frozenset(
         "ssl.truststore.password",
     ]
 )
-"""Those of them that Kafka has as passwords (ConfigDef.Type.PASSWORD), and logs as [hidden]."""
+"""Those that are passwords in Kafka (ConfigDef.Type.PASSWORD), which it logs as [hidden]."""
 
 _LIBRDKAFKA: Final = {
     "enable.ssl.certificate.verification": "ssl.endpoint.identification.algorithm",
@@ -87,13 +87,13 @@ _LIBRDKAFKA: Final = {
     "ssl.key.location": "ssl.keystore.location",
     "ssl.key.pem": "ssl.keystore.key",
 }
-"""Settings of librdkafka (and with it of most clients that are not Java), and what does the same in Java."""
+"""Settings of librdkafka (and so of most clients that are not Java), and their equivalents in Java."""
 
 _ALMOST: Final = 0.85
 
 
 def refuse_mistaken(names: Iterable[str], *, where: str) -> None:
-    """Raise `MisuseError` for the first name that is meant to be another one."""
+    """Raise `MisuseError` for the first mistaken name."""
     for name in names:
         if name not in KNOWN and (meant := _meant(name)):
             raise MisuseError(
@@ -103,7 +103,7 @@ def refuse_mistaken(names: Iterable[str], *, where: str) -> None:
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
-    """Say of each other name that Kafka's clients do not know it."""
+    """Return a sentence for each other name that Kafka's clients do not know."""
     return [
         f"client setting {name!r} is not one of Kafka's clients, which ignore it unless it is a plug-in's"
         for name in names
@@ -112,7 +112,7 @@ def unknown_names(names: Iterable[str]) -> list[str]:
 
 
 def _meant(name: str) -> str:
-    """Say what a mistaken name should be; nothing if it is not mistaken."""
+    """Return a sentence with the right name for a mistaken one; "" for others."""
     if name in _LIBRDKAFKA:
         return f" It is one of librdkafka's: use {_LIBRDKAFKA[name]}."
     return did_you_mean(get_close_matches(name, KNOWN, n=1, cutoff=_ALMOST))

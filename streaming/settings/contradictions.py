@@ -1,4 +1,4 @@
-"""Conflicting settings: each is valid, but together answers would be wrong."""
+"""Conflicting settings: each is valid, but together they would produce wrong answers."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,32 +9,32 @@ from streaming.model.errors import MisuseError
 from streaming.settings.model import AlertSettings, GroupAlerts, Settings
 
 LONGEST_HEARTBEAT_MS: Final = 120_000
-"""With a longer pause every past moment would count as not observed (`tables.progress_rows.GAP_MS`)."""
+"""With longer intervals every past moment would count as not observed (`tables.progress_rows.GAP_MS`)."""
 
 LONGEST_SAMPLING_MS: Final = 150_000
-"""With longer pauses one round that fails would leave lag unknown: samples say nothing of it when they are
-older than twice this (`lag.positions.MAX_AGE_MS`)."""
+"""With longer intervals one failed round would leave lag unknown: samples older than twice this are ignored
+(`lag.positions.MAX_AGE_MS`)."""
 
 SHORTEST_SAMPLING_MS: Final = 100
-"""A day of one partition is joined and sorted in memory: so it has 864,000 samples at most."""
+"""A day of one partition is joined and sorted in memory: this limits it to 864,000 samples."""
 
 _OWN: Final[Mapping[str, str]] = {
     "spark.master": "spark.master (beside conf)",
     "spark.driver.memory": "spark.driver_memory",
     "spark.sql.shuffle.partitions": "job.state_partitions",
 }
-"""Settings of Spark that have a setting of ours, which would no longer say what is in force."""
+"""Spark settings that have a setting of ours, which would then show a wrong value."""
 
 
 def refuse_contradictions(settings: Settings) -> None:
-    """Raise `MisuseError` for the first contradiction: the settings, what is wrong, and what to change."""
+    """Raise `MisuseError` for the first conflict: the settings, the problem, and the change to make."""
     for contradiction in _of_times(settings):
         raise MisuseError(f"conflicting settings: {contradiction}")
     _refuse_critical_before_warning(settings.alerts)
 
 
 def refuse_contradictions_of_job(settings: Settings) -> None:
-    """Raise `MisuseError` for the first contradiction of settings that the job alone uses, as above."""
+    """The same for settings that only the job uses."""
     for contradiction in (*_of_places(settings), *_of_spark(settings)):
         raise MisuseError(f"conflicting settings: {contradiction}")
 

@@ -1,4 +1,4 @@
-"""Who may read what a process of ours creates: its user, and where the settings say so that user's group."""
+"""Who may read the files that our processes create: the user, and by a setting the user's group."""
 
 import os
 from collections.abc import Iterator
@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def created_files(readable_by_group: str) -> Iterator[None]:
-    """Have files and folders that this process creates until the end of the block, and processes that it
-    starts meanwhile create ever after, be nobody else's to read; that group's if the setting is "on"."""
+    """Until the end of the block, make files and folders that this process creates readable only for its
+    user, and for the group if `readable_by_group` is "on". Processes started meanwhile keep that for their
+    whole life.
+    """
     before = os.umask(umask_of(readable_by_group))
     try:
         yield
@@ -17,7 +19,7 @@ def created_files(readable_by_group: str) -> Iterator[None]:
 
 
 def umask_of(readable_by_group: str) -> int:
-    """Return what is taken from the mode of each file and folder.
+    """Return the umask: the bits that no new file or folder has.
 
     >>> oct(umask_of("on")), oct(umask_of("off"))
     ('0o27', '0o77')

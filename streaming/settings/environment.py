@@ -1,4 +1,4 @@
-"""Settings by environment variables: `OFFSETLAKE_` and a setting's name in capitals, with `_` for `.`."""
+"""Settings in environment variables: `OFFSETLAKE_` and a setting's name in capitals, with `_` for `.`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,11 +10,11 @@ from streaming.settings.kinds import Entries, FreeTable, Kind, Number
 PREFIX: Final = "OFFSETLAKE_"
 
 _AS_THE_OPTION: Final = {"OFFSETLAKE_TABLE_ROOT": "tables.root"}
-_NO_SETTINGS: Final = frozenset({"OFFSETLAKE_JARS", "OFFSETLAKE_IVY_SETTINGS"})  # of streaming.jvm.jars
+_NO_SETTINGS: Final = frozenset({"OFFSETLAKE_JARS", "OFFSETLAKE_IVY_SETTINGS"})  # see streaming.jvm.jars
 
 
 def variables_of(kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """Return the variables of all settings that are single values, and the settings' dotted names."""
+    """Return the variables of all settings with a single value, mapped to the settings' dotted names."""
     single = [name for name, kind in kinds.items() if not isinstance(kind, FreeTable | Entries)]
     return {f"{PREFIX}{name.replace('.', '_').upper()}": name for name in single} | _AS_THE_OPTION
 
@@ -22,8 +22,8 @@ def variables_of(kinds: Mapping[str, Kind]) -> dict[str, str]:
 def given_in(environment: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, tuple[str, object]]:
     """Return the variables that are set and not empty, each with its setting and the value.
 
-    Raises `MisuseError` for a variable with the prefix that no setting has, be it empty, and for two of one
-    setting that differ.
+    Raises `MisuseError` for a variable with the prefix that belongs to no setting, even an empty one, and for
+    two different values of one setting.
     """
     variables = variables_of(kinds)
     given: dict[str, tuple[str, object]] = {}
@@ -52,7 +52,7 @@ def given_in(environment: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for a process whose settings are all given to it."""
+    """Return the environment for a process that gets all settings explicitly."""
     return {name: value for name, value in environment.items() if not _is_setting(name)}
 
 

@@ -1,4 +1,4 @@
-"""What settings give away: secrets in files that everybody may read, and in plain text on a network."""
+"""Exposed secrets: in files that everybody may read, and in plain text on a network."""
 
 import re
 import stat
@@ -22,13 +22,14 @@ _TOKENS_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 def exposed_secrets(
     settings: Settings, config: Path | None = None, command_config: Path | None = None
 ) -> list[str]:
-    """Say which secrets others can have: those of a settings file, of a properties file for Kafka's clients,
-    of files that these refer to, and what crosses a network in plain text."""
+    """Return a sentence for each secret that others may see: in a settings file, in a properties file for
+    Kafka's clients, in files that these refer to, and in plain text on a network.
+    """
     return [*_readable(_files(settings, config, command_config)), *_in_plain_text(settings)]
 
 
 def _files(settings: Settings, config: Path | None, command_config: Path | None) -> Iterator[Path]:
-    """Yield the files that hold secrets."""
+    """Yield the files that contain secrets."""
     of_config, of_client = _texts_of(config), _properties_of(command_config)
     if config is not None and any(_is_secret(name, value) for name, value in of_config.items()):
         yield config
@@ -40,7 +41,7 @@ def _files(settings: Settings, config: Path | None, command_config: Path | None)
 
 
 def _texts_of(config: Path | None) -> dict[str, str]:
-    """Read a settings file again; nothing is in one that is a pipe, or is gone or another by now."""
+    """Read a settings file again; empty if it is a pipe, or no longer there or readable."""
     if config is None or not config.is_file():
         return {}
     try:
@@ -59,7 +60,7 @@ def _properties_of(command_config: Path | None) -> dict[str, str]:
 
 
 def _texts(tree: Any, name: str = "") -> dict[str, str]:
-    """Return all texts in a settings file by their dotted names."""
+    """Return all texts in a settings file by dotted name."""
     match tree:
         case dict():
             within = [_texts(value, f"{name}.{key}".lstrip(".")) for key, value in tree.items()]
@@ -71,7 +72,7 @@ def _texts(tree: Any, name: str = "") -> dict[str, str]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Tell whether a settings file holds a secret itself; headers and paths of receivers may be one."""
+    """Return whether a setting contains a secret; headers and paths of receivers may be one."""
     if "${" in value:
         return False
     is_path = name in ("alerts.webhook.url", "alerts.alertmanager.url") and shown_url(value).endswith("/...")
@@ -84,7 +85,7 @@ def _readable(files: Iterable[Path]) -> Iterator[str]:
             mode = file.stat().st_mode
             is_reachable = all(above.stat().st_mode & stat.S_IXOTH for above in file.resolve().parents)
         except OSError:
-            continue  # whoever reads it says so
+            continue  # reading it reports the error
         if mode & stat.S_IROTH and is_reachable:
             yield (
                 f"{file} holds secrets, and every user of this machine may read it (mode "
@@ -113,5 +114,5 @@ def _in_plain_text(settings: Settings) -> Iterator[str]:
 
 
 def _is_plain(url: str) -> bool:
-    """Tell whether an address is http, and beyond this machine."""
+    """Return whether an address is http, and of another machine."""
     return url.startswith("http://") and not is_loopback(urlsplit(url).hostname or "")

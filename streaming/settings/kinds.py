@@ -1,6 +1,6 @@
-"""The kinds of settings: what one of each kind is in TOML, what is refused, and what its field holds.
+"""Kinds of settings: for each kind its form in TOML, the refused values, and the value of its field.
 
-A field of `streaming.settings.model` names its kind in its type; text and numbers need not.
+A field of `streaming.settings.model` has its kind in its type; plain text and numbers need none.
 """
 
 import re
@@ -16,13 +16,13 @@ from streaming.settings.client_names import refuse_mistaken
 from streaming.settings.secrets import Secret, refuse_secrets
 
 OFF: Final = "off"
-"""Stands in TOML for a duration after which nothing is to happen, which is 0 in its field."""
+"""The TOML value of a duration after which nothing happens; 0 in the field."""
 
 AUTO: Final = "auto"
-"""Stands in TOML for a duration that something else says, most often the brokers; None in its field."""
+"""The TOML value of a duration that comes from elsewhere, most often from the brokers; None in the field."""
 
 LONGEST_MS: Final = 36_500 * DAY_MS
-"""A century, which every clock and timestamp bears; more than that is a slip of the pen."""
+"""A century, which every clock and timestamp can represent; more must be a mistake."""
 
 SERVERS: Final = "host:port, or several separated by commas (ports up to 65535, IPv6 addresses in brackets)"
 HOST_AND_PORT: Final = "host:port (ports up to 65535, IPv6 addresses in brackets)"
@@ -41,61 +41,59 @@ _TYPE_NAMES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What all kinds have.
+    """The base of all kinds.
 
-    `toml` is the type in TOML. Where the setting `may_refer`, `${env:NAME}` and `${file:PATH:KEY}` in it are
-    resolved, and what is refused of it is not shown.
+    `toml` is the type in TOML. If the setting `may_refer`, `${env:NAME}` and `${file:PATH:KEY}` in it are
+    resolved, and a refused value is not shown.
     """
 
     toml: ClassVar[type] = str
     may_refer: bool = False
 
     def setting(self, field: str) -> str:
-        """Return the name of the setting that a field holds."""
+        """Return the name of the setting of a field."""
         return field
 
     def expectation(self, value: object) -> str | None:
-        """Say what the setting expects, if the value is not that."""
+        """Describe the expected value, if this value is not one."""
         if (str if isinstance(value, Secret) else type(value)) is not self.toml:
             return _TYPE_NAMES[self.toml]
         return self.further_expectation(value)
 
     def further_expectation(self, value: Any) -> str | None:
-        """Say what the setting expects, if a value of its type is not that."""
+        """Describe the expected value, if a value of the right type is not one."""
         return None if value else "text that is not empty"
 
     def quoted(self, value: object) -> str:
-        """Quote a value that was refused, unless it may hold a secret."""
+        """Quote a refused value, unless it may contain a secret."""
         text = repr(value)
-        if self.may_refer or "@" in text:  # what is before it may be a password
+        if self.may_refer or "@" in text:  # text before an @ may be a password
             return http_values.refused_text(value if isinstance(value, str) else "")
         return text
 
     def read(self, value: Any, *, name: str) -> Any:
-        """Return what the field holds; raises `MisuseError` for what only shows itself now."""
+        """Return the value of the field; raises `MisuseError` for errors that only parsing finds."""
         return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text(Kind):
-    """A text, which only few settings may leave empty."""
+    """A text; only few settings may be empty."""
 
     may_be_empty: bool = False
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse an empty text, unless it may be empty."""
         return None if self.may_be_empty else super().further_expectation(value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Number(Kind):
-    """A whole number above 0, or 0 where that means something."""
+    """A whole number above 0; 0 only if it has a meaning."""
 
     toml: ClassVar[type] = int
     may_be_zero: bool = False
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse what is below 0, and 0 unless it may be."""
         if self.may_be_zero:
             return None if value >= 0 else "a number that is not negative"
         return None if value > 0 else "a number above 0"
@@ -108,24 +106,23 @@ class Choice(Kind):
     of: tuple[str, ...]
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse all other words."""
         return None if value in self.of else f"one of {', '.join(self.of)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Duration(Kind):
-    """A number with its unit, `30s`; the field holds milliseconds, and its name ends in `_ms`."""
+    """A number with its unit, `30s`; the field has milliseconds, and a name that ends in `_ms`."""
 
     may_be_zero: bool = False
     may_be_auto: bool = False
     may_be_off: bool = False
 
     def setting(self, field: str) -> str:
-        """Leave out the unit: in TOML the value has it."""
+        """Remove the unit: in TOML it is part of the value."""
         return field.removesuffix("_ms")
 
     def read(self, value: Any, *, name: str) -> int | None:
-        """Return milliseconds, at most a century; None of "auto", 0 of "off"."""
+        """Return milliseconds, at most a century; None for "auto", 0 for "off"."""
         if self.may_be_auto and value == AUTO:
             return None
         if self.may_be_off and value == OFF:
@@ -142,23 +139,21 @@ class Duration(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Url(Kind):
-    """An http or https address, or empty; what follows the host may be secret and is never shown."""
+    """An http or https address, or empty; the part after the host may be secret and is never shown."""
 
     may_refer: bool = True
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse what is no address, or could be taken for another one."""
         return None if not value or http_values.is_address(value) else http_values.AN_ADDRESS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Location(Kind):
-    """A folder, or a URL: errors and lines of the log name it, so it holds no secret."""
+    """A folder or a URL. It appears in errors and the log, so it must not contain a secret."""
 
     may_refer: bool = False
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse a URL with more than a path in it."""
         if http_values.is_plain_place(value):
             return super().further_expectation(value)
         return (
@@ -167,27 +162,25 @@ class Location(Kind):
         )
 
     def quoted(self, value: object) -> str:
-        """Quote no URL: it may hold a secret."""
+        """Do not quote a URL: it may contain a secret."""
         return "another URL" if isinstance(value, str) and value else repr(value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Servers(Kind):
-    """Bootstrap brokers, as Kafka's own `bootstrap.servers`."""
+    """Bootstrap servers, in the form of Kafka's own `bootstrap.servers`."""
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse what Kafka's clients do not take for brokers."""
         return None if are_servers(value) else SERVERS
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostPort(Kind):
-    """One address to listen on or to be reached at; empty only where that means something."""
+    """An address to listen on or to advertise; empty only if that has a meaning."""
 
     may_be_empty: bool = False
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse what is no host with a port."""
         return None if host_and_port(value) or (self.may_be_empty and not value) else HOST_AND_PORT
 
 
@@ -195,7 +188,7 @@ class HostPort(Kind):
 class FreeTable(Kind):
     """Settings of another program: any key is allowed, and all values are passed on as text.
 
-    The values of a table that `has_headers` of HTTP are never shown.
+    If the table `has_headers` of HTTP, its values are never shown.
     """
 
     toml: ClassVar[type] = dict
@@ -203,41 +196,40 @@ class FreeTable(Kind):
     has_headers: bool = False
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse tables and lists as values, and headers that no request can carry."""
+        """Refuse tables and lists as values, and invalid HTTP headers."""
         if not all(isinstance(item, str | int | float) for item in value.values()):
             return "texts, numbers, true or false in its table"
         return http_values.HEADERS if self.has_headers and http_values.refused_header(value) else None
 
     def quoted(self, value: object) -> str:
-        """Name the keys whose values were refused."""
+        """Name the keys of the refused values."""
         if not isinstance(value, dict):
             return http_values.refused_text("")
         others = [key for key, item in value.items() if not isinstance(item, str | int | float)]
         return f"something else as {', '.join(others)}" if others else str(http_values.refused_header(value))
 
     def read(self, value: Any, *, name: str) -> Mapping[str, str]:
-        """Return the table with all values as text."""
         return MappingProxyType({key: _text(item) for key, item in value.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientTable(FreeTable):
-    """Settings of Kafka's clients, under the names of the Java client."""
+    """Settings of Kafka's clients, with the names of the Java client."""
 
     def read(self, value: Any, *, name: str) -> Mapping[str, str]:
-        """Return the table with all values as text; refuses names that are mistaken."""
+        """Return the table with all values as text; refuse mistaken names."""
         refuse_mistaken(value, where=name)
         return super().read(value, name=name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkTable(FreeTable):
-    """Settings of Spark, which has references of its own."""
+    """Settings of Spark, which resolves references of its own."""
 
     may_refer: bool = False
 
     def read(self, value: Any, *, name: str) -> Mapping[str, str]:
-        """Return the table with all values as text; refuses secrets."""
+        """Return the table with all values as text; refuse secrets."""
         values = super().read(value, name=name)
         refuse_secrets(values, where=name)
         return values
@@ -245,24 +237,23 @@ class SparkTable(FreeTable):
 
 @dataclass(frozen=True, kw_only=True)
 class Entries(Kind):
-    """A list of tables (`[[name]]` in TOML); the field holds a tuple of dataclasses.
+    """A list of tables (`[[name]]` in TOML); the field has a tuple of dataclasses.
 
-    What an entry leaves out is as the dataclass has it, and required where that has no default.
+    A missing setting of an entry has the default of the dataclass, and is required if that has none.
     """
 
     toml: ClassVar[type] = list
     of: type
 
     def further_expectation(self, value: Any) -> str | None:
-        """Refuse nothing: entries are checked one by one."""
+        """Accept every list: entries are checked one by one."""
         return None
 
     def read(self, value: Any, *, name: str) -> tuple[Any, ...]:
-        """Return the entries, in their order."""
         return tuple(self._entry(entry, name) for entry in value)
 
     def required(self) -> list[str]:
-        """Name the settings that each entry has to have."""
+        """Return the names of the settings that each entry must have."""
         return [kind_of(one).setting(one.name) for one in fields(self.of) if one.default is MISSING]
 
     def _entry(self, entry: Mapping[str, Any], name: str) -> Any:
@@ -278,20 +269,20 @@ class Entries(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Section(Kind):
-    """A table of settings; the field holds a dataclass of its own."""
+    """A table of settings; the field has a dataclass of its own."""
 
     toml: ClassVar[type] = dict
     of: type
 
 
 _PLAIN: Final[Mapping[Any, Kind]] = {str: Text(), int: Number()}
-"""The kinds of fields whose type names none."""
+"""The kinds of fields whose type has none."""
 
 
 def are_servers(text: str) -> bool:
-    """Tell whether a text names brokers, as `host:port`, separated by commas.
+    """Return whether a text is a list of brokers, as `host:port`, separated by commas.
 
-    As in the Java client, a port is required, and an IPv6 address stands in brackets.
+    As in the Java client, a port is required, and IPv6 addresses are in brackets.
 
     >>> are_servers("kafka-1:9092, [::1]:9092"), are_servers("kafka-1"), are_servers("kafka-1:99999")
     (True, False, False)
@@ -302,7 +293,7 @@ def are_servers(text: str) -> bool:
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
-    """Read one address; None: it is none. Port 0 stands for any that is free.
+    """Parse one address; None: it is invalid. Port 0 means any free one.
 
     >>> host_and_port("localhost:9192"), host_and_port("[::1]:0"), host_and_port("localhost")
     (('localhost', 9192), ('::1', 0), None)
@@ -314,7 +305,6 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 
 
 def kind_of(field: Field[Any]) -> Kind:
-    """Return the kind of the setting (or section) that a field of a dataclass holds."""
     found = [kind for kind in getattr(field.type, "__metadata__", ()) if isinstance(kind, Kind)]
     if found:
         return found[0]
@@ -324,7 +314,7 @@ def kind_of(field: Field[Any]) -> Kind:
 
 
 def kinds_of(section: type, prefix: str = "") -> dict[str, Kind]:
-    """Return the kind of every setting of a dataclass and the sections in it, by its dotted name."""
+    """Return the kind of every setting of a dataclass, its sections included, by dotted name."""
     kinds: dict[str, Kind] = {}
     for field in fields(section):
         kind = kind_of(field)
@@ -336,7 +326,7 @@ def kinds_of(section: type, prefix: str = "") -> dict[str, Kind]:
 
 
 def _text(value: object) -> str:
-    """Write a TOML value the way Java and Rust settings spell it (`true`, not `True`)."""
+    """Return a TOML value as Java and Rust settings spell it (`true`, not `True`)."""
     if isinstance(value, str):
-        return value  # a secret stays one
+        return value  # as it is: a `Secret` must stay one
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,19 +1,19 @@
-"""Finds the line of a settings file that sets something: the parser of TOML does not tell."""
+"""Finds the line of a settings file that sets a value: the TOML parser does not report it."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _MOST_LINES: Final = 500
-"""Of longer files no line is told: they would be parsed too often."""
+"""Longer files have no line numbers: they would be parsed too often."""
 
 
 def line_of(name: str, text: str) -> int | None:
-    """Return the line (from 1) at which a statement begins that sets `name` in TOML; None: it is not told.
+    """Return the line (from 1) at which the TOML statement that sets `name` begins; None: unknown.
 
-    The name of a setting or a section is a dotted one; `groups[2]` is the second entry of a list. What is
-    above the end of a statement is TOML itself, so the first such part with the name in it ends with it: this
-    holds for dotted and quoted keys, inline tables, lists and texts of several lines alike.
+    `name` is the dotted name of a setting or a section; `groups[2]` is the second entry of a list. The lines
+    up to the end of a statement are valid TOML, so the first such part with the name ends with its statement.
+    This holds for dotted and quoted keys, inline tables, lists and multi-line texts alike.
 
     >>> line_of("tables.history", '[tables]\\n# how long?\\nhistory = "7 days"')
     3
@@ -33,7 +33,7 @@ def line_of(name: str, text: str) -> int | None:
 
 
 def _names(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of all sections, settings and entries."""
+    """Yield the dotted names of all sections, settings and entries."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         yield name

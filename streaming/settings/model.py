@@ -1,6 +1,7 @@
-"""All settings as values: one frozen class for each table of `conf/offsetlake.toml`, one field for a setting.
+"""All settings as values: one frozen class for each table of `conf/offsetlake.toml`, one field for each
+setting.
 
-The type of a field says of which kind the setting is: what it may be in TOML, and how it is read and shown.
+The type of a field names the kind of the setting (`kinds`): its form in TOML, and how it is read and shown.
 """
 
 from collections.abc import Mapping
@@ -36,9 +37,9 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 @dataclass(frozen=True, kw_only=True)
 class GroupAlerts:
-    """How groups that match a pattern (`*`, `?`, `[...]` as in a shell) are treated; None = as all are."""
+    """Alerts for groups that match a pattern (`*`, `?`, `[...]` as in a shell); None = as in `[alerts]`."""
 
-    pattern: Annotated[str, Text(may_be_empty=True)]  # of the empty group id
+    pattern: Annotated[str, Text(may_be_empty=True)]  # empty: the empty group id
     treat: Annotated[str, Choice(of=("alert", "summarize", "exclude"))] = "alert"
     warning_ms: Annotated[int | None, Duration()] = None
     critical_ms: Annotated[int | None, Duration()] = None
@@ -52,7 +53,7 @@ class GroupAlerts:
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookSettings:
-    """Where alerts are posted as JSON; an empty `url`: nowhere."""
+    """The address to which alerts are posted as JSON; an empty `url`: none."""
 
     url: Address
     headers: Headers
@@ -60,7 +61,7 @@ class WebhookSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertmanagerSettings:
-    """The Prometheus Alertmanager that alerts are sent to; an empty `url`: none."""
+    """The Prometheus Alertmanager that receives alerts; an empty `url`: none."""
 
     url: Address
     repeat_every_ms: Milliseconds
@@ -70,7 +71,7 @@ class AlertmanagerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertSettings:
-    """When to warn, about which groups, and where. The first of `groups` whose pattern matches applies."""
+    """Thresholds, groups and receivers of alerts. The first of `groups` with a matching pattern applies."""
 
     evaluate_every_ms: Milliseconds
     warning_ms: Milliseconds
@@ -94,9 +95,9 @@ class AlertSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """Which topic is read, and how its brokers are reached.
+    """The topic to read, and the connection to its brokers.
 
-    `client` holds Kafka's own (Java) names.
+    `client` has the names of Kafka's Java client.
     """
 
     bootstrap_servers: Annotated[str, Servers()]
@@ -110,8 +111,9 @@ class SourceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
-    """Where the Delta tables are, how often they are folded and maintained, how old they may be to count as
-    complete, and how long they keep what."""
+    """Location of the Delta tables, intervals of folds and maintenance, the age up to which tables count as
+    complete, and retention.
+    """
 
     root: Annotated[str, Location()]
     fold_every_ms: Milliseconds
@@ -127,7 +129,7 @@ class TableSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LogEndSettings:
-    """How often the ends of logs are sampled, and how long samples are kept (None: as long as history)."""
+    """The sampling interval of log ends, and the retention of samples (None: that of the history)."""
 
     every_ms: Milliseconds
     keep_ms: Annotated[int | None, Duration(may_be_auto=True)]
@@ -135,13 +137,10 @@ class LogEndSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """How the query runs.
-
-    `state_partitions` is pinned to the checkpoint by Spark.
-    """
+    """The query of the job. Spark fixes `state_partitions` in the checkpoint."""
 
     checkpoint: Annotated[str, Location()]
-    trigger_ms: Annotated[int, Duration(may_be_zero=True)]  # 0: as soon as the last batch is done
+    trigger_ms: Annotated[int, Duration(may_be_zero=True)]  # 0: as soon as the last batch has ended
     state_partitions: int
     heartbeat_every_ms: Milliseconds
     check_topic_every_ms: Milliseconds
@@ -150,8 +149,9 @@ class JobSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpirySettings:
-    """How long brokers keep offsets and how often they look (None: the brokers are asked), and how often
-    they are asked."""
+    """The brokers' retention of offsets and their check interval (None: as the brokers report), and the
+    interval of asking them.
+    """
 
     retention_ms: MillisecondsOfBrokers
     check_interval_ms: MillisecondsOfBrokers
@@ -160,8 +160,6 @@ class ExpirySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthSettings:
-    """By what the health of groups is judged."""
-
     window_ms: Milliseconds
     min_commits: int
     min_lag: Annotated[int, Number(may_be_zero=True)]
@@ -169,7 +167,7 @@ class HealthSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
-    """What is handed to Spark as it is."""
+    """Settings that Spark gets unchanged."""
 
     master: str
     driver_memory: str
@@ -184,7 +182,9 @@ class SparkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaListenerSettings:
-    """Where Kafka's clients are answered, and where they are told to find us; empty: where they did."""
+    """The address of a listener for Kafka clients, and the advertised one (empty: the one they connected
+    to).
+    """
 
     listen: Annotated[str, HostPort()]
     advertise: Annotated[str, HostPort(may_be_empty=True)] = ""
@@ -192,8 +192,9 @@ class KafkaListenerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings:
-    """Where HTTP is answered (empty: nowhere), and how those who ask are known: by the token in a file
-    (empty: nobody is asked for one), or by a proxy in front."""
+    """The HTTP listener (empty: none), and the authentication of its clients: by the token in a file (empty:
+    no token), or by a proxy in front.
+    """
 
     listen: Annotated[str, HostPort(may_be_empty=True)]
     token_file: Annotated[str, Text(may_be_empty=True)]
@@ -202,16 +203,15 @@ class HttpSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupMetrics:
-    """How fine the series of groups that match a pattern are (`*`, `?`, `[...]` as in a shell)."""
+    """Granularity of the series of groups that match a pattern (`*`, `?`, `[...]` as in a shell)."""
 
-    pattern: Annotated[str, Text(may_be_empty=True)]  # of the empty group id
+    pattern: Annotated[str, Text(may_be_empty=True)]  # empty: the empty group id
     granularity: Annotated[str, Choice(of=("none", "group", "topic", "partition"))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSettings:
-    """Which series there are of groups, and under which names. The first of `groups` whose pattern matches
-    applies."""
+    """The series of groups, and their names. The first of `groups` with a matching pattern applies."""
 
     granularity: Annotated[str, Choice(of=("group", "topic", "partition"))]
     names: Annotated[str, Choice(of=("offsetlake", "kafka_exporter", "kafka-lag-exporter", "kminion"))]
@@ -223,7 +223,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """Where it is answered over the wire."""
+    """The listeners of `offsetlake serve`."""
 
     http: HttpSettings
     kafka: Annotated[tuple[KafkaListenerSettings, ...], Entries(of=KafkaListenerSettings)]
@@ -231,7 +231,9 @@ class ServeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings of one run; made by `read_settings` and never changed."""
+    """All settings of one run, by section; created by `read_settings` and immutable. Names have the units
+    (`_ms`).
+    """
 
     source: SourceSettings
     tables: TableSettings

@@ -1,4 +1,4 @@
-"""Reads Java properties files, the form in which Kafka's own tools take client settings."""
+"""Reads Java properties files, the format of client settings for Kafka's own tools."""
 
 import re
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _PROPERTY_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """Read a Java properties file, the one that Kafka's own tools take as `--command-config`.
+    """Read a Java properties file, as Kafka's own tools do for `--command-config`.
 
-    Like these it takes the bytes for Latin-1: other characters are written as escapes (backslash, u, hex).
-    Raises `MisuseError` when the file cannot be read.
+    The encoding is Latin-1, as there: other characters are written as escapes (backslash, u, hex). Raises
+    `MisuseError` if the file cannot be read, or has a malformed escape.
     """
     try:
         text = file.read_bytes().decode("latin-1")
@@ -55,11 +55,11 @@ def _unescaped(text: str, *, what: str) -> str:
     def character(found: re.Match[str]) -> str:
         code = found[1]
         if code == "u":
-            raise MisuseError(  # without the text itself: it may hold a password
+            raise MisuseError(  # without quoting the text: it may contain a password
                 f"client settings {what}: expected four hex digits after \\u, found something else. "
                 "Write a backslash as two."
             )
         return chr(int(code[1:], 16)) if len(code) == 5 else _PROPERTY_ESCAPES.get(code, code)
 
-    units = _PROPERTY_ESCAPE.sub(character, text)  # UTF-16, as Java has it: two of them may be one character
+    units = _PROPERTY_ESCAPE.sub(character, text)  # UTF-16 as in Java: two units may be one character
     return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -20,7 +20,7 @@ from streaming.settings.unknown import sections_of, unknown
 T = TypeVar("T")
 
 Place = Callable[[str], str]
-"""Tells where a setting (or a section) is set."""
+"""Returns where a setting (or a section) is set, for error messages."""
 
 _KINDS: Final = kinds_of(Settings)
 
@@ -30,12 +30,12 @@ def read_settings(
     options: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Read the defaults, lay `file` (TOML) over them, then the variables `OFFSETLAKE_*` of `environment`, and
-    `options` (dotted names, None = not given) last. Spark's log stands beside a checkpoint that is given,
-    unless it is given too.
+    """Read the defaults and override them: by `file` (TOML), then by the variables `OFFSETLAKE_*` of
+    `environment`, then by `options` (dotted names, None = not given). If a checkpoint is given and Spark's
+    log is not, the log is beside the checkpoint.
 
-    Raises `MisuseError` for a file that cannot be read, an unknown name, a value of another type, settings
-    that contradict each other, or a reference to a secret that is not there.
+    Raises `MisuseError` for a file that cannot be read, an unknown name, a value of the wrong type,
+    conflicting settings, or a reference to a missing secret.
     """
     defaults = _flatten(tomllib.loads((conf_dir() / "offsetlake.toml").read_text(encoding="utf-8")))
     laid: dict[str, Any] = {}
@@ -53,7 +53,7 @@ def read_settings(
 
 
 def _log_beside(checkpoint: str | None, default: str) -> str:
-    """Return the file of Spark's log where none is given: beside the checkpoint, unless that is elsewhere."""
+    """Return the default file of Spark's log: beside the checkpoint if that is local, else `default`."""
     folder = (checkpoint or "").removeprefix("file://").removeprefix("file:")
     if not folder or "://" in folder:
         return default
@@ -90,8 +90,9 @@ def _place_of(variable: str, _name: str) -> str:
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Turn nested tables into dotted names; a free table stays one value, an empty unknown one ends in a
-    dot."""
+    """Turn nested tables into dotted names; a free table stays one value, and the name of an empty unknown
+    table ends with a dot.
+    """
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
@@ -106,7 +107,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _checked(values: Mapping[str, Any], kinds: Mapping[str, Kind], place: Place) -> dict[str, Any]:
-    """Resolve references to secrets, and refuse unknown names and values that a setting cannot have."""
+    """Resolve references to secrets, and refuse unknown names and invalid values."""
     checked: dict[str, Any] = {}
     for name, value in values.items():
         if name not in kinds:
@@ -123,13 +124,13 @@ def _checked(values: Mapping[str, Any], kinds: Mapping[str, Kind], place: Place)
 
 
 def _checked_value(name: str, value: Any, kind: Kind) -> Any:
-    """Resolve references to secrets, and refuse what the setting cannot have."""
+    """Resolve references to secrets, and refuse an invalid value."""
     value = _with_secrets(name, value) if kind.may_refer else value
     expected = kind.expectation(value)
     if expected is not None:
         raise MisuseError(f"setting {name!r} expects {expected}, found {kind.quoted(value)}.")
     if not isinstance(kind, Entries):
-        kind.read(value, name=name)  # now that its place is known
+        kind.read(value, name=name)  # only for its errors: here the place is known
     return value
 
 
@@ -153,7 +154,7 @@ def _checked_entry(kind: Entries, name: str, entry: Any, place: Place) -> dict[s
 
 
 def _merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay free tables over those of the defaults, and put entries of lists before theirs."""
+    """Merge free tables with those of the defaults, and put list entries before the default ones."""
     merged = dict(values)
     for name, value in values.items():
         match _KINDS[name]:
@@ -165,7 +166,6 @@ def _merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
 
 
 def _with_secrets(name: str, value: Any) -> Any:
-    """Resolve what a setting refers to."""
     if isinstance(value, dict):
         return {key: _resolved(f"{name}.{key}", item) for key, item in value.items()}
     return _resolved(name, value)
@@ -176,7 +176,7 @@ def _resolved(name: str, value: Any) -> Any:
 
 
 def _built(section: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """Make the object of a section of checked values, by their dotted names."""
+    """Create the dataclass of a section from checked values by dotted name."""
     held: dict[str, Any] = {}
     for field in fields(section):  # type: ignore[arg-type]  # all sections are dataclasses
         kind = kind_of(field)

@@ -1,7 +1,7 @@
-"""Secrets that settings only refer to, `${env:NAME}` and `${file:PATH:KEY}`, and those that stand in them.
+"""Secrets in settings: references to them, `${env:NAME}` and `${file:PATH:KEY}`, and values that look secret.
 
-The spelling is that of Kafka's config providers (KIP-297, KIP-887: EnvVarConfigProvider and
-FileConfigProvider under their usual names `env` and `file`), which Kafka's own tools resolve in these files.
+The syntax is that of Kafka's config providers (KIP-297, KIP-887: EnvVarConfigProvider and FileConfigProvider
+under their usual names `env` and `file`), which Kafka's own tools resolve in these files.
 """
 
 import os
@@ -31,14 +31,14 @@ _NO_SECRET_NAME: Final = re.compile(
     r"|^spark\.kubernetes\.(driver|executor)\.(secrets|secretKeyRef)\.",
     re.IGNORECASE,
 )
-"""Names that sound like a secret, and say where it is, of which kind or how large."""
+"""Names that contain a word for secrets, but are of its location, its kind or its size."""
 
 _ASSIGNMENT: Final = re.compile(r"(?:-D)?([\w.-]+)=([^\s&;,]+)")
 _ONLY_REFERENCE: Final = re.compile(r"\"?\$\{[^}]*\}\"?|")
 
 
 class Secret(str):
-    """A text that a reference gave: passed on as any other, but never shown."""
+    """A text from a reference: passed on like any other, but never shown."""
 
     __slots__ = ()
 
@@ -49,8 +49,8 @@ class Secret(str):
 def resolved(value: str, *, name: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the value of setting `name` with its references resolved: a `Secret` if it has any.
 
-    What a reference gives is taken as it is, references in it included. Raises `MisuseError` for a reference
-    to what is not there.
+    References in a resolved text are not resolved. Raises `MisuseError` for a reference to a missing
+    variable, file or key.
     """
 
     def referred(found: re.Match[str]) -> str:
@@ -60,7 +60,7 @@ def resolved(value: str, *, name: str, environment: Mapping[str, str] = os.envir
             case "file":
                 return _from_file(found, name)
             case _:
-                raise MisuseError(  # without the text: it may be part of a password
+                raise MisuseError(  # without quoting the text: it may be part of a password
                     f"{name}: expected ${{env:NAME}} or ${{file:PATH:KEY}}, found another kind of reference. "
                     "If it is none but part of a secret, put the secret into the environment or a file."
                 )
@@ -70,7 +70,7 @@ def resolved(value: str, *, name: str, environment: Mapping[str, str] = os.envir
 
 
 def files_referred_to(values: Iterable[str]) -> list[Path]:
-    """Return the files that references in the values of settings name."""
+    """Return the files in the references of these values."""
     found = (match for value in values for match in _REFERENCE.finditer(value) if match[1] == "file")
     return [Path(parts[1]) for match in found if (parts := _FILE_AND_KEY.fullmatch(match[2]))]
 
@@ -78,7 +78,7 @@ def files_referred_to(values: Iterable[str]) -> list[Path]:
 def resolved_client(client: Mapping[str, str], *, where: str) -> dict[str, str]:
     """Return settings of a Kafka client with their references resolved.
 
-    Left out is what tells Kafka's own tools how to resolve them (`config.providers`).
+    `config.providers`, with which Kafka's own tools resolve them, is left out.
     """
     return {
         name: resolved(value, name=f"{where}: {name}")
@@ -88,14 +88,14 @@ def resolved_client(client: Mapping[str, str], *, where: str) -> dict[str, str]:
 
 
 def is_reference(value: str) -> bool:
-    """Tell whether a value only refers to something, in whatever spelling, or is empty."""
+    """Return whether a value is only a reference, in any syntax, or empty."""
     return not isinstance(value, Secret) and _ONLY_REFERENCE.fullmatch(value) is not None
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Tell whether a setting seems to hold a secret, by its name or within its value.
+    """Return whether a setting seems to contain a secret, by its name or within its value.
 
-    One that only refers to it, in whatever spelling, does not.
+    A value that is only a reference, in any syntax, does not.
 
     >>> looks_secret("s3a.secret.key", "x"), looks_secret("extraJavaOptions", "-Xss4m -Dpass=x")
     (True, True)

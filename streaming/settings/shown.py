@@ -1,4 +1,4 @@
-"""Settings as people are shown them: in the words of a settings file, with secrets left out."""
+"""Prints settings in the form of a settings file, without secrets."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -39,19 +39,19 @@ _HARMLESS: Final[Mapping[str, Callable[[str], object]]] = {
     "tables.storage_options": _STORAGE.fullmatch,
     "spark.conf": _SPARK.fullmatch,
 }
-"""Of settings of other programs those whose values are shown, if they do not look like a secret either."""
+"""The known settings of other programs; their values are shown unless they look secret, too."""
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _UNITS: Final = {"d": DAY_MS, "h": HOUR_MS, "m": MINUTE_MS, "s": 1_000, "ms": 1}
 
 
 def describe(settings: Settings) -> list[str]:
-    """Return all settings as lines of a settings file (TOML), with secrets left out."""
+    """Return all settings as lines of a settings file (TOML), without secrets."""
     return sorted(f"{name} = {value}" for name, value in _shown(settings, ""))
 
 
 def shown_duration(milliseconds: int) -> str:
-    """Write a duration as settings have it.
+    """Return a duration as settings have it.
 
     >>> shown_duration(5_000), shown_duration(86_400_000), shown_duration(0)
     ('5s', '24h', '0s')
@@ -67,7 +67,7 @@ def shown_duration(milliseconds: int) -> str:
 
 
 def shown_place(location: str) -> str:
-    """Return a folder as a whole path, and a URL as it is: one with a secret in it is refused."""
+    """Return a folder as an absolute path, a URL unchanged (settings refuse a URL with a secret)."""
     return whole_path(location)
 
 
@@ -95,14 +95,14 @@ def _shown(section: Any, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _entry(entry: Any) -> str:
-    """Write an entry of a list as an inline table, without what it leaves out."""
+    """Return an entry of a list as an inline table, without settings that are None."""
     absent = {kind_of(one).setting(one.name) for one in fields(entry) if getattr(entry, one.name) is None}
     given = (f"{name} = {value}" for name, value in _shown(entry, "") if name not in absent)
     return f"{{ {', '.join(given)} }}"
 
 
 def _unless_secret(table: str, name: str, value: str) -> str:
-    """Return the value of a setting of another program if it is known to be harmless; labels are."""
+    """Return the value of a setting of another program if it is known to be harmless, as all labels are."""
     if is_reference(value):
         return value
     is_known = table not in _HARMLESS or _HARMLESS[table](name)

@@ -1,4 +1,4 @@
-"""What is said of a name in a settings file that no setting has: which one may have been meant."""
+"""Messages about unknown names in a settings file, with suggestions."""
 
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
@@ -8,10 +8,9 @@ from streaming.settings.kinds import Entries, Kind
 
 
 def unknown(name: str, kinds: Mapping[str, Kind]) -> tuple[str, str]:
-    """Return the part of a name that is not known, and a sentence about it.
+    """Return the unknown part of a name, and a sentence about it.
 
-    `name` is a dotted one; with nothing after its last dot it is that of a section. `kinds` has the known
-    settings.
+    `name` is dotted; if it ends with a dot it is the name of a section. `kinds` has the known settings.
     """
     sections = sections_of(kinds)
     if name in sections:
@@ -26,7 +25,6 @@ def unknown(name: str, kinds: Mapping[str, Kind]) -> tuple[str, str]:
 
 
 def sections_of(kinds: Iterable[str]) -> frozenset[str]:
-    """Return the names of the sections that settings are in."""
     return frozenset(
         section
         for name in kinds
@@ -45,7 +43,7 @@ def _meant_section(name: str, sections: Iterable[str]) -> str:
 
 
 def _meant_setting(name: str, kinds: Iterable[str]) -> str:
-    """Ask about near names in the section and the same name in others, or list those of the section."""
+    """Suggest similar names in the section and the same name in others, or list the section's settings."""
     section, _, key = name.rpartition(".")
     own = [known.rpartition(".")[2] for known in kinds if known.rpartition(".")[0] == section]
     near = [f"{section}.{one}" for one in nearest(key, own)]

@@ -1,6 +1,6 @@
 """The Spark query: from the topic through decoding and replay to one table of changes per batch.
 
-The only package, with `job`, that imports PySpark.
+Only this package and `job` import PySpark.
 """
 
 from typing import TYPE_CHECKING

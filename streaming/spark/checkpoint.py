@@ -1,5 +1,4 @@
-"""Reads what Spark keeps in a query's checkpoint: which query it belongs to, and how far each batch
-reaches."""
+"""Reads a query's checkpoint, which Spark writes: the id of the query, and the positions of each batch."""
 
 import json
 from pathlib import Path
@@ -10,21 +9,21 @@ from pyspark.sql import SparkSession
 from streaming.model.errors import OffsetlakeError
 
 STATE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
-"""The setting of Spark that is the number of state partitions."""
+"""The Spark setting that is the number of state partitions."""
 
 
 def state_partitions(spark: SparkSession) -> int:
-    """Return the number of state partitions that a query begins with in this session."""
+    """Return the number of state partitions of new queries in this session."""
     return int(spark.conf.get(STATE_PARTITIONS) or 0)
 
 
 def checkpoint_uri(path: str) -> str:
-    """Return the checkpoint's location as Spark and Hadoop both read it; no scheme means a local path."""
+    """Return the checkpoint's location as Spark and Hadoop read it; without a scheme, a local path."""
     return path if "://" in path else Path(path).resolve().as_uri()
 
 
 class Checkpoint:
-    """The checkpoint of a streaming query, on whatever file system Spark can reach."""
+    """The checkpoint of a streaming query, on any file system that Spark can reach."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = checkpoint_uri(path)
@@ -35,12 +34,12 @@ class Checkpoint:
         self._files = root.getFileSystem(context._jsc.hadoopConfiguration())
 
     def query_id(self) -> str | None:
-        """Return the id of the query that the checkpoint belongs to; None when there is no checkpoint yet."""
+        """Return the id of the query of the checkpoint; None if there is no checkpoint yet."""
         text = self._read("metadata")
         return None if text is None else json.loads(text)["id"]
 
     def has_batches(self) -> bool:
-        """Tell whether any batch was completed."""
+        """Return whether any batch was completed."""
         commits = self._path("commits")
         return self._files.exists(commits) and len(self._files.listStatus(commits)) > 0
 
@@ -59,28 +58,27 @@ class Checkpoint:
             ) from error
 
     def versions_to_replay(self) -> int:
-        """Return how many versions of the state a start replays, on top of a snapshot, in the state partition
-        that has the most of them.
+        """Return the number of state versions that a start replays on top of a snapshot: the maximum over all
+        state partitions.
 
         Spark's file of a snapshot is `<version>.zip` in the folder of a partition; the version is the number
-        of batches that it knows of. One that is newer than the last completed batch is of no use.
+        of batches in it. A snapshot that is newer than the last completed batch is useless.
         """
         version = 1 + max(self._numbers("commits"), default=-1)
         newest = [self._newest_snapshot(f"state/0/{number}", version) for number in self._numbers("state/0")]
         return version - min(newest, default=version)
 
     def _newest_snapshot(self, partition: str, version: int) -> int:
-        """Return the newest version that a snapshot in a folder is of, up to a version; 0: there is none."""
+        """Return the newest snapshot version in a folder, up to `version`; 0: there is none."""
         snapshots = (name.removesuffix(".zip") for name in self._names(partition) if name.endswith(".zip"))
         numbers = (int(number) for number in snapshots if number.isdecimal())
         return max((number for number in numbers if number <= version), default=0)
 
     def delete(self) -> None:
-        """Delete the checkpoint, if there is one."""
         self._files.delete(self._path(""), True)
 
     def positions(self, batch_id: int, topic: str) -> dict[int, int]:
-        """Return where a batch ends: for every partition of the topic the next source offset to read.
+        """Return the end of a batch: for every partition of the topic the next source offset to read.
 
         The file is Spark's offset log (`OffsetSeqLog`): a version line, a line of metadata, one line per
         source.
@@ -91,11 +89,11 @@ class Checkpoint:
         return {int(partition): offset for partition, offset in ends.items()}
 
     def _numbers(self, folder: str) -> list[int]:
-        """Return the numbers that are names in a folder of the checkpoint: of batches, or of partitions."""
+        """Return the names in a folder of the checkpoint that are numbers: of batches, or of partitions."""
         return [int(name) for name in self._names(folder) if name.isdecimal()]
 
     def _names(self, folder: str) -> list[str]:
-        """Return the names in a folder of the checkpoint, whose path may hold what is special to globs."""
+        """Return the names in a folder of the checkpoint. (No glob: the path may have special characters.)"""
         path = self._path(folder)
         files = self._files.listStatus(path) if self._files.exists(path) else ()
         return [file.getPath().getName() for file in files]

@@ -1,4 +1,4 @@
-"""What is behind an error that came through the JVM, in one line: its innermost cause, or the JVM's end."""
+"""Errors from the JVM in one line: the innermost cause, or how the JVM ended."""
 
 import re
 import signal
@@ -19,33 +19,33 @@ _HINTS: Final = {
     "SslAuthenticationException": "Check the TLS settings (--command-config).",
     "LoginException": "Check sasl.jaas.config (--command-config).",
 }
-"""What to do about errors of Kafka's Java client, by the simple name of their class."""
+"""Advice about errors of Kafka's Java client, by the simple name of their class."""
 
 _JAVA: Final = re.compile(r"(?:[\w$]+\.)+([\w$]+)(?:: (.*))?", re.DOTALL)
 
 OF_CONNECTIONS: Final = (Py4JNetworkError, ConnectionError, EOFError)
-"""What is raised where the JVM is not there to answer."""
+"""Exceptions that are raised when the JVM does not answer."""
 
 _END_LIMIT_S: Final = 5.0
 
 
 def told(error: BaseException) -> str:
-    """Say in one line what an error is: of one of the JVM the innermost cause, with what to do if known."""
+    """Return one line about an error: for one of the JVM the innermost cause, with advice if there is any."""
     text = _innermost(error)
     found = _JAVA.fullmatch(text)
     kind, message = (found[1], found[2] or "") if found else (type(error).__name__, text)
     hint = _HINTS.get(kind)
-    return f"{kind}: {_telling_line(message).rstrip('.')}.{f' {hint}' if hint else ''}"
+    return f"{kind}: {_explaining_line(message).rstrip('.')}.{f' {hint}' if hint else ''}"
 
 
 def end_of_jvm(error: BaseException) -> str | None:
-    """Say how the JVM of this process's sessions has ended, which explains an error; None if it has not."""
+    """Return how the JVM of this process's sessions ended, which explains an error; None if it is running."""
     jvm = _jvm(error)
     if jvm is None:
         return None
     if any(isinstance(one, OF_CONNECTIONS) for one in _with_causes(error)):
         with suppress(subprocess.TimeoutExpired):
-            jvm.wait(_END_LIMIT_S)  # its connections end a moment before it does
+            jvm.wait(_END_LIMIT_S)  # its connections close a moment before it ends
     code = jvm.poll()
     if code is None:
         return None
@@ -56,7 +56,7 @@ def end_of_jvm(error: BaseException) -> str | None:
 
 
 def _jvm(error: BaseException) -> subprocess.Popen[bytes] | None:
-    """Return the process of the JVM; of one that ended while it was started nothing but the error knows."""
+    """Return the process of the JVM; if it ended during its start, only the error's traceback has it."""
     gateway: Any = SparkContext._gateway
     if gateway is not None:
         return gateway.proc  # type: ignore[no-any-return]
@@ -65,7 +65,6 @@ def _jvm(error: BaseException) -> subprocess.Popen[bytes] | None:
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those that it was raised for, or after."""
     one: BaseException | None = error
     while one is not None:
         yield one
@@ -73,8 +72,8 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the text of the innermost cause, as Java writes it: `its.Class: message`."""
-    # PySpark wraps the exceptions of the JVM that it knows, each with its cause, and leaves others to py4j.
+    """Return the text of the innermost cause, as Java prints it: `its.Class: message`."""
+    # PySpark wraps the JVM exceptions that it knows, each with its cause, and leaves others to py4j.
     while (cause := getattr(error, "_cause", None)) is not None:
         error = cause
     if not isinstance(error, Py4JJavaError):
@@ -85,7 +84,7 @@ def _innermost(error: BaseException) -> str:
     return str(thrown.toString())
 
 
-def _telling_line(text: str) -> str:
+def _explaining_line(text: str) -> str:
     """Return the first line, but of a Python traceback the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
     return lines[-1 if lines[0].endswith("Traceback (most recent call last):") else 0]

@@ -1,4 +1,4 @@
-"""The values of Spark's state that hold one table of a shard (`streaming.state.stored`), however large."""
+"""The values of Spark's state that hold one table of a shard (`streaming.state.stored`), of any size."""
 
 from typing import Any, Final
 
@@ -9,20 +9,20 @@ from streaming.state.layers import Layers
 from streaming.state.stored import Bases, MixedStateError, Values
 
 GROUP_RECORDS_NAME: Final = "group_records"
-"""The name of the value that holds the records of groups."""
+"""The name of the value with the records of groups."""
 
-_RECENT: Final = "_recent"  # ends the name of the value that holds what has changed since
+_RECENT: Final = "_recent"  # suffix of the name of the value with the changes since the base
 
 _HELD_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of bases that a worker holds: enough for a million keys and more."""
+"""Bytes of bases that a worker holds: enough for more than a million keys."""
 _BASES: Final = Bases(_HELD_BYTES)
 
 
 class DividedState:
-    """One value of the state: bytes, however many.
+    """One value of the state: any number of bytes.
 
-    In the JVM a value ends at 2 GiB, and worker and JVM hold several copies of one that is on its way. So
-    what does not fit into one piece goes on in further ones. Small values, nearly all, are one piece.
+    In the JVM a value ends at 2 GiB, and worker and JVM hold several copies of a value in transfer. So a
+    large value is divided into pieces. Small values, nearly all, are one piece.
     """
 
     def __init__(self, name: str, pieces: Any) -> None:
@@ -30,7 +30,7 @@ class DividedState:
         self._pieces = pieces
 
     def read(self) -> bytes | None:
-        """Read the value; None where nothing was written yet."""
+        """Read the value; None if nothing was written so far."""
         found = self._pieces.getValue((self._name, 0))
         if not found:
             return None
@@ -41,7 +41,7 @@ class DividedState:
         return b"".join((data, *(piece[0] for piece in further))) if count else bytes(data)
 
     def write(self, former_length: int, data: bytes) -> None:
-        """Write the value in place of a former one of so many bytes."""
+        """Write the value in place of a former one of `former_length` bytes."""
         pieces = divided(data)
         for place, piece in enumerate(pieces):
             self._pieces.updateValue((self._name, place), (piece, 0 if place else len(pieces) - 1))
@@ -50,7 +50,7 @@ class DividedState:
 
 
 class LayeredState:
-    """One table of the shard that Spark's current key stands for."""
+    """One table of the shard of Spark's current grouping key."""
 
     def __init__(self, name: str, schema: pa.Schema, pieces: Any) -> None:
         self._name = name
@@ -59,7 +59,7 @@ class LayeredState:
         self._nothing = Values.of(Layers.of(schema.empty_table()))
 
     def read(self, shard: int) -> Values:
-        """Read the table of a shard; an empty one where nothing was written yet."""
+        """Read the table of a shard; empty if nothing was written so far."""
         recent = self._recent.read()
         if recent and (known := _BASES.find((self._name, shard), recent)) is not None:
             return known
@@ -73,7 +73,7 @@ class LayeredState:
         return values
 
     def write(self, shard: int, before: Values, after: Values) -> None:
-        """Write what is not the same as before."""
+        """Write the values that have changed."""
         if after.base is not before.base:
             self._base.write(len(before.base), after.base)
             _BASES.hold((self._name, shard), after)

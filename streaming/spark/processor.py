@@ -1,7 +1,7 @@
-"""The stateful aggregation as Spark sees it: its state, its rows, and who does the work (`shard_replay`).
+"""The stateful aggregation in Spark's terms: its state and its rows; `shard_replay` does the work.
 
-Spark asks for the state's schema by a Python process of its own, which starts before the first batch and has
-to load this module: so it imports nothing that takes long.
+Spark gets the state's schema from a separate Python process, which starts before the first batch and loads
+this module: so it imports nothing that takes long.
 """
 
 from collections.abc import Iterator
@@ -16,38 +16,38 @@ SHARD_RESULT: Final = StructType(
         StructField("changes", BinaryType()),  # Arrow stream of schema CHANGES_IN_BATCH, narrowed
         StructField("quarantine", BinaryType()),  # the same of schema QUARANTINE_IN_BATCH
         StructField("totals", StringType()),
-        StructField("file", StringType()),  # holds the changes instead of the cell; null: the cell does
+        StructField("file", StringType()),  # has the changes in place of the cell; null: the cell has them
         StructField("newest_removal", LongType()),  # of the changes (`streaming.state.changes`)
     ]
 )
-"""What the operator gives for every shard that had records in the batch: one row, or several where a cell
-would be too large; the totals are their sum."""
+"""The result of the operator for every shard with records in the batch: one row, or several if a cell would
+be too large; the totals are their sum."""
 
 PIECES: Final = "pieces"
-"""The variable of the state that holds the values of all shards."""
+"""The state variable with the values of all shards."""
 
 _PLACE: Final = StructType([StructField("name", StringType()), StructField("place", IntegerType())])
 _PIECE: Final = StructType(
     [
         StructField("data", BinaryType()),
-        StructField("further", IntegerType()),  # how many pieces follow; only the first one says it
+        StructField("further", IntegerType()),  # number of pieces that follow; only in the first one
     ]
 )
 
 
 class ReplayShard(StatefulProcessor):
-    """Keeps every shard and replays the blocks of a batch on it.
+    """Keeps all shards and replays the packed blocks of a batch on them.
 
-    Changes that are many are left in files of a folder (None: never), which the driver sees as well.
+    Large sets of changes are written to files in a folder (None: never) that the driver can read.
     """
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the map that holds the values of all shards, piece by piece.
+        """Open the map with the values of all shards, piece by piece.
 
-        It is one variable of the state, since Spark makes encoders for each of them, in every task.
+        It is a single state variable, since Spark creates encoders for each variable in every task.
         """
         self._pieces = handle.getMapState(PIECES, _PLACE, _PIECE)
 
@@ -57,11 +57,11 @@ class ReplayShard(StatefulProcessor):
         rows: Iterator[Any],
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Row]:
-        """Replay the blocks of one shard; give its changes, its failed records and its counters."""
-        from streaming.spark.shard_replay import replay_blocks  # not before: see above
+        """Replay the blocks of one shard; yield its changes, its failed records and its counters."""
+        from streaming.spark.shard_replay import replay_blocks  # not at the top: see the module's docstring
 
         blocks = (row["records"] for row in rows)
         yield from replay_blocks(self._pieces, key[0], blocks, self._folder)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing to close."""

@@ -1,6 +1,6 @@
 """The query: source -> udf -> stateful aggregation -> tables.
 
-It reads like the drawing of the flow in docs/architecture.md.
+It follows the diagram of the flow in docs/architecture.md.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ from streaming.spark.udfs import decode_record, packing_udf
 WriteBatch = Callable[[DataFrame, int], None]
 
 _UNLOAD: Final = "spark.sql.streaming.stateStore.unloadOnCommit"
-"""The setting of Spark that has tasks end with maintenance of the state, which the next batch loads again."""
+"""The Spark setting that makes tasks end with maintenance of the state, which the next batch then loads
+again."""
 
 
 def start_query(
@@ -34,10 +35,10 @@ def start_query(
 ) -> StreamingQuery:
     """Start reading all partitions of the offsets topic; `write_batch` gets each micro-batch's shard results.
 
-    `shards` are those that the checkpoint holds: other ones would look for an offset where it is not.
-    `once` reads to the current end, in as many batches as that takes, and ends the query.
+    `shards` must be those of the checkpoint: with others, offsets would be looked up in the wrong shard.
+    With `once` the query reads to the current end, in as many batches as that takes, and ends.
     With `snapshot_first` the first batch ends with a snapshot of the state in the checkpoint, if one is due:
-    a query that ends soon, however it does, may not come to one otherwise.
+    a query that ends soon, for whatever reason, might otherwise never write one.
     """
     results = (
         read_records(spark, settings.source, shards.partition_count)
@@ -49,7 +50,7 @@ def start_query(
 
     def write(batch: DataFrame, batch_id: int) -> None:
         write_batch(batch, batch_id)
-        if snapshot_first:  # further batches keep their state loaded
+        if snapshot_first:  # later batches keep their state loaded
             batch.sparkSession.conf.set(_UNLOAD, usual)
 
     writer = (
@@ -65,33 +66,32 @@ def start_query(
     )
     spark.conf.set(_UNLOAD, "true" if snapshot_first else usual)
     try:
-        return with_trigger.start()  # in a session of its own, which begins with the settings of this one
+        return with_trigger.start()  # in a session of its own, a copy of this one with its settings
     finally:
         spark.conf.set(_UNLOAD, usual)
 
 
 def checks_partition(settings: Settings) -> bool:
-    """Tell whether records in another partition than the one their group hashes to are to be ignored."""
+    """Return whether records in another partition than that of their group are ignored."""
     by_topic = settings.source.topic == OFFSETS_TOPIC
     return {"on": True, "off": False, "auto": by_topic}[settings.source.check_partition]
 
 
 def in_few_tasks(records: DataFrame, spark: SparkSettings) -> DataFrame:
-    """Read several partitions in one task: as many tasks as cores, since each costs 20-50 ms even when
-    empty.
+    """Read several partitions in one task: as many tasks as cores, since each costs 20-50 ms even if empty.
 
-    Executors of a cluster come one by one, and those that are there at the start would count for good: so
-    there it is a task for each partition, unless `spark.default.parallelism` says how many cores there are.
+    Executors of a cluster register one by one, and the number of those present at the start would stay in
+    force. So there each partition has its task, unless `spark.default.parallelism` has the number of cores.
     """
     is_known = spark.is_local or "spark.default.parallelism" in spark.conf
     return records.coalesce(records.sparkSession.sparkContext.defaultParallelism) if is_known else records
 
 
 def with_blocks(records: DataFrame, shards: Shards, *, check_partition: bool) -> DataFrame:
-    """Decode raw records and pack them by shard: `shard` (its key), `records` (binary).
+    """Decode raw records and pack them into blocks by shard: `shard` (its key), `records` (binary).
 
-    With `check_partition`, records in another partition than their group's are counted and dropped. Both UDFs
-    run in one worker, chained, so decoded columns never travel through the JVM.
+    With `check_partition`, records in another partition than that of their group are counted and dropped.
+    Both UDFs run in one worker, chained, so decoded columns never pass through the JVM.
     """
     decoded = decode_record("key", "value", "partition", "offset", "timestamp")
     pack_records = packing_udf(shards, check_partition=check_partition)
@@ -100,9 +100,9 @@ def with_blocks(records: DataFrame, shards: Shards, *, check_partition: bool) ->
 
 
 def with_shard_results(blocks: DataFrame, folder: str | None = None) -> DataFrame:
-    """Replay blocks on the state of their shard: rows `SHARD_RESULT` for each that had any.
+    """Replay packed blocks on the state of their shard: rows `SHARD_RESULT` for each shard with blocks.
 
-    Many changes are left in files of the folder, if there is one.
+    Large sets of changes are written to files in the folder, if there is one.
     """
     return blocks.groupBy("shard").transformWithState(
         ReplayShard(folder), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
@@ -110,5 +110,5 @@ def with_shard_results(blocks: DataFrame, folder: str | None = None) -> DataFram
 
 
 def folder_of_results(spark: SparkSettings) -> str | None:
-    """Return a folder that workers and driver share and that ends with Spark's session; None on a cluster."""
+    """Return a folder that workers and driver share, deleted with Spark's session; None on a cluster."""
     return SparkFiles.getRootDirectory() if spark.is_local else None

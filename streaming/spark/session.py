@@ -1,4 +1,4 @@
-"""Starts the Spark session that the job needs."""
+"""Starts the job's Spark session."""
 
 import logging
 import os
@@ -37,118 +37,121 @@ GENERATED: Final[Mapping[str, str]] = {
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.codegen.wholeStage": "true",
 }
-"""How Spark evaluates the query's expressions: by interpreting them, or by code that it generates.
+"""How Spark evaluates the query's expressions: interpreted, or by generated code.
 
-Generated code is quicker for each record. But Spark writes the source of it again in every task, for every
-offsets partition and in every batch, even where it has compiled the same before: a small batch takes a
-fifth less of the JVM's time without. And compiling slows the start, where little is waiting."""
+Generated code is faster for each record. But Spark generates its source again in every task, for every
+offsets partition and in every batch, even if it has compiled the same source before: without it, a small
+batch takes a fifth less of the JVM's time. And compiling slows the start, when few records are waiting."""
 
 MANY_RECORDS: Final = 200_000
-"""From this many records on, generated code is worth what it takes."""
+"""From this many records on, generated code is faster altogether."""
 
 _CHOICE_IS_OURS: Final = "spark.offsetlake.choosesEvaluation"
-"""Set where the user has set none of these."""
+"""Set if the user has set none of these."""
 
 MIN_DELTAS: Final = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
-"""The setting of Spark that is the number of versions of the state between two snapshots."""
+"""The Spark setting that is the number of state versions between two snapshots."""
 
 _CONF: Final[Mapping[str, str]] = {
     **SESSION_CONF,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # A batch that is this many versions after the newest snapshot makes one, and maintenance copies it into
-    # the checkpoint: soon, so that few further versions come before it. See docs/decisions/0028.
+    # A batch that is this many versions after the newest snapshot creates one, and maintenance copies it into
+    # the checkpoint: soon, so that few further versions precede it. See docs/decisions/0028.
     MIN_DELTAS: "10",
     "spark.sql.streaming.stateStore.maintenanceInterval": "5s",
-    # Batches that Spark could go back to: the job never does by more than the newest. The others are there so
-    # that a start could do without a snapshot that is damaged.
+    # Batches that Spark can go back to: the job never goes back further than to the newest. The others allow
+    # a start in spite of a damaged snapshot.
     "spark.sql.streaming.minBatchesToRetain": "30",
-    # A block holds what is in one Arrow batch: bigger ones let more superseded commits be dropped early, but
-    # all of its rows wait for Python's answer in the JVM. The bytes bound the memory where values are large.
+    # A packed block has the records of one Arrow batch: in larger ones more superseded commits are dropped
+    # early, but all rows wait for Python's answer in the JVM. The limit in bytes bounds the memory of large
+    # values.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
-    # What a batch gives is bounded by its records; Spark's own limit (1g) would fail it for ever instead.
+    # The records of a batch limit its results; Spark's own limit (1g) would make it fail forever instead.
     "spark.driver.maxResultSize": "0",
-    # Spark keeps workers with this setting apart from those of stateful operators, which do not heed it: then
+    # Spark keeps workers with this setting apart from those of stateful operators, which ignore it: then
     # there are twice as many, each of which has to start and import everything.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    # Workers import nothing from the folder in which the job was started: anybody may have put it there.
+    # Workers import nothing from the job's working directory: others may have put files there.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.sql.adaptive.enabled": "false",  # has no effect on stateful queries but warns
     "spark.ui.enabled": "false",
-    "spark.ui.killEnabled": "false",  # nobody who has the page in a browser is asked who they are
-    # Spark notes finished work for its UI, even without one: by default a thousand of each, and of tasks a
-    # hundred thousand. In a job of months that is memory without use.
+    "spark.ui.killEnabled": "false",  # the page has no authentication
+    # Spark records finished work for its UI, even without one: by default a thousand of each, and a hundred
+    # thousand tasks. In a job that runs for months this memory is wasted.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "50",
     "spark.ui.showConsoleProgress": "false",
-    # Between batches the heap is nearly empty, and the serial collector gives memory back only after it has
-    # looked at all of it: 0.3 s then.
+    # Between batches the heap is nearly empty. The serial collector returns memory only after a full
+    # collection, which takes 0.3 s then.
     "spark.cleaner.periodicGC.interval": "5min",
-    # Rows that wait for Python's answer take a page at least: by default one of 32 MB for a handful of rows.
+    # Rows that wait for Python's answer take at least a page: by default 32 MB for a handful of rows.
     "spark.buffer.pageSize": "4m",
     "spark.log.structuredLogging.enabled": "false",
 }
-"""What offsetlake sets; a user's `spark.conf` wins, except over what the source needs to see anything."""
+"""Our settings; a user's `spark.conf` wins, except over those without which the source sees nothing."""
 
 _LOCAL_MASTER: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Driver and block manager listen nonetheless, and take Java objects from every user of this machine who
-    # has no secret to prove. Spark makes one at each start, which stays in the JVM.
+    # Driver and block manager listen nonetheless, and accept Java objects from every user of this machine
+    # unless they authenticate. Spark creates a secret at each start, which stays in the JVM.
     "spark.authenticate": "true",
-    # Python workers, accumulators and the state of a query in Python: at sockets in a folder of ours alone.
+    # Python workers, accumulators and the state of a query in Python: sockets in a folder of this user only.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "streaming.spark.worker_daemon",
-    # Rows wait outside of the heap, whose collector would copy them again and again; where there is no room,
-    # on the disk.
+    # Rows wait outside of the heap, where the collector does not copy them; without room there, on the disk.
     "spark.memory.offHeap.enabled": "true",
     "spark.memory.offHeap.size": "512m",
-    # That process is forked, so it must have no other threads: Arrow's allocator starts one for its cleaning.
+    # The daemon is forked, so it must not have other threads: Arrow's allocator starts one for its purging.
     "spark.executorEnv.JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-"""What is set where Spark's master is this process: no other machine is to reach it, and workers find us."""
+"""Settings if Spark's master is this process: no other machine may reach it, and workers can import our
+modules."""
 
 _CLUSTER: Final[Mapping[str, str]] = {
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",  # executors catch up, with all cores
 }
-"""What is set where executors are processes elsewhere. Spark chooses the driver's address, or the user."""
+"""Settings if executors are processes elsewhere. Spark chooses the driver's address, or the user does."""
 
 _LOCAL_FILES: Final[Mapping[str, str]] = {
-    # For every file that Hadoop makes in a local folder it starts a process to set the mode. This one lets
-    # Java do so, and is the same in all else: checksums, renames. Not on a cluster: Spark needs its file
-    # system before it has the jars.
+    # For every file in a local folder Hadoop starts a process to set the mode. This class sets it in Java,
+    # and is the same otherwise: checksums, renames. Not on a cluster: Spark needs its file system before it
+    # has the jars.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
 }
-"""What is set where the checkpoint is a local folder and Spark's master is this process."""
+"""Settings if the checkpoint is a local folder and Spark's master is this process."""
 
 _UMASK: Final = "spark.hadoop.fs.permissions.umask-mode"
-"""By this Hadoop sets modes itself. On a cluster it stays as it is, since executors may be other users."""
+"""The umask that Hadoop applies itself. On a cluster it stays unchanged, since executors may be other
+users."""
 
 _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
-    # The default manager asks for modes, too: a state partition commits in a tenth of the time with this one.
+    # The default manager sets modes, too: with this one a state partition commits in a tenth of the time.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""What is set where the checkpoint is a local folder."""
+"""Settings if the checkpoint is a local folder."""
 
 
 _COLLECTOR: Final = (
     "-XX:+UseSerialGC",
-    "-Xms192m",  # what it comes to within a minute anyway
-    "-XX:MetaspaceSize=128m",  # Spark's classes: by default the heap is collected four times on the way there
+    "-Xms192m",  # the heap's size within a minute anyway
+    "-XX:MetaspaceSize=128m",  # for Spark's classes: the default collects the heap four times until then
     "-XX:MinHeapFreeRatio=20",
     "-XX:MaxHeapFreeRatio=40",
 )
-"""No one waits for the JVM within a batch, and it holds little from one batch to the next. The serial
-collector needs no threads and keeps the heap as small as that: half of what the parallel one took."""
+"""Nothing waits for the JVM within a batch, and it holds little from one batch to the next. The serial
+collector needs no threads and keeps the heap as small as that: half of its size with the parallel one."""
 
 _COUNTERS: Final = "-XX:-UsePerfData"
-"""The JVM samples counters for `jps` and `jstat` twenty times a second, also at rest (`jcmd` needs none)."""
+"""The JVM samples counters for `jps` and `jstat` twenty times a second, even when idle (`jcmd` needs
+none)."""
 
 _COMPILER: Final = (
     "-XX:Tier4InvocationThreshold=150000",
@@ -156,8 +159,8 @@ _COMPILER: Final = (
     "-XX:Tier4CompileThreshold=450000",
     "-XX:Tier4BackEdgeThreshold=1200000",
 )
-"""The second compiler works on what has run thirty times as often as by default. What is done for each record
-soon has; what is done for each batch would have it busy for hours, and for nothing."""
+"""The second compiler compiles code that has run thirty times as often as by default. Code that runs for each
+record soon has; compiling code that runs for each batch would take hours, without benefit."""
 
 
 def start_session(
@@ -165,15 +168,15 @@ def start_session(
 ) -> SparkSession:
     """Start a Spark session with the Kafka connector; `jars` is the directory that holds it.
 
-    On this machine alone the Python workers start meanwhile. The driver's JVM gets `java_options` besides
-    ours.
+    With a local master, Python workers start in the background. The driver's JVM gets `java_options` in
+    addition to ours.
     """
     os.environ["PYSPARK_PYTHON"] = python_of_workers(spark, os.environ)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if spark.is_local:  # everything is on this machine, so Spark's UI, if it is on, is too
+    if spark.is_local:  # everything is on this machine, and so is Spark's UI, if it is on
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # The JVM has some three hundred threads. The C library would give them sixteen arenas, and what is freed
-    # stays in each: 300 MiB while a topic is first read.
+    # The JVM has about three hundred threads. The C library would create sixteen arenas for them, and each
+    # keeps freed memory: 300 MiB while a topic is first read.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = session_conf(spark, job, jars, java_options=java_options)
     conf = SparkConf().setAppName("offsetlake").setMaster(spark.master).setAll([*settings.items()])
@@ -181,23 +184,23 @@ def start_session(
     with output_to(Path(spark.log_file)), _own_signals():
         context = SparkContext.getOrCreate(conf)
         _authenticate_callbacks(context)
-        if spark.is_local:  # elsewhere executors may still be on their way
+        if spark.is_local:  # on a cluster, executors may not be there yet
             start_workers(context)
         return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 class Evaluation:
-    """Chooses for each batch of a query; not where the user has chosen.
+    """Chooses interpreted or generated code for each batch of a query, unless the user has chosen.
 
-    The first batch by what is waiting, each other one by what the one before has read.
+    The choice depends on the expected number of records: for the first batch those that are waiting, for each
+    other one those of the batch before.
     """
 
     def __init__(self) -> None:
         self._conf: Mapping[str, str] | None = None
 
     def choose(self, session: SparkSession, records: int) -> None:
-        """Choose for the next batch of the query that runs, or will run, in this session, given how many
-        records to expect of it."""
+        """Choose for the next batch of the query in this session, for an expected number of records."""
         wanted = GENERATED if records >= MANY_RECORDS else INTERPRETED
         if wanted is self._conf or session.conf.get(_CHOICE_IS_OURS, None) is None:
             return
@@ -207,13 +210,13 @@ class Evaluation:
 
 
 def forget_closed_sockets(session: SparkSession) -> None:
-    """Have the JVM forget sockets that it would delete at its end: it notes three in every batch, and would
-    for months, though they are deleted once they are closed.
+    """Make the JVM forget sockets that it would delete when it ends: it adds three in every batch, for
+    months, though they are deleted when they are closed.
 
-    To be called where no task runs: what is noted meanwhile may be forgotten as well.
+    Only call this while no task runs: entries that are added meanwhile may be lost.
     """
     jvm: Any = session.sparkContext._jvm
-    with suppress(Py4JJavaError):  # another Java has it elsewhere; or this one is ending
+    with suppress(Py4JJavaError):  # another Java has it elsewhere; or this JVM is ending
         held = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
         held.setAccessible(True)
         kept = jvm.java.util.LinkedHashSet()
@@ -224,33 +227,34 @@ def forget_closed_sockets(session: SparkSession) -> None:
 
 
 def end_jvm(limit_s: float) -> None:
-    """End the JVM of this process's sessions in good order, and wait for its end.
+    """Shut down the JVM of this process's sessions, and wait for its end.
 
-    Raises `TimeoutExpired` after the limit; the JVM is killed then.
+    Raises `TimeoutExpired` after `limit_s` seconds; the JVM is then killed.
     """
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
-    gateway.proc.stdin.close()  # whose end the JVM waits for
+    gateway.proc.stdin.close()  # the JVM ends when its input does
     try:
         gateway.proc.wait(limit_s)
     finally:
-        gateway.proc.kill()  # does nothing where it has ended
+        gateway.proc.kill()  # no effect if it has ended
 
 
 def python_of_workers(spark: SparkSettings, environment: Mapping[str, str]) -> str:
-    """Return the Python that Spark starts its workers with, the same path on every machine.
+    """Return the Python of Spark's workers, the same path on every machine.
 
-    Here it is that of this process: the system's own has none of our packages. On a cluster the user knows.
+    On this machine it is that of this process: the system's own lacks our packages. On a cluster the user
+    sets it.
     """
     chosen = spark.conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON")
     return sys.executable if spark.is_local or chosen is None else chosen
 
 
 def _authenticate_callbacks(context: Any) -> None:
-    """Have this process take calls of `foreachBatch` only from who knows the secret that the JVM has.
+    """Accept calls of `foreachBatch` only from clients with the JVM's secret.
 
-    PySpark has it take calls of everyone who connects, and py4j's client in the JVM forgets the secret when
-    it is told where to call: so the client is given it again.
+    PySpark accepts calls from everyone who connects, and py4j's client in the JVM drops the secret when it
+    gets the address of this server: so it is set again.
     """
     gateway = context._gateway
     secret = gateway.gateway_parameters.auth_token
@@ -262,14 +266,14 @@ def _authenticate_callbacks(context: Any) -> None:
 
 
 def _leave_end_of_jvm_to_errors() -> None:
-    """Have PySpark print no tracebacks where the JVM has ended.
+    """Keep PySpark from printing tracebacks after the JVM has ended.
 
-    Whoever asks the JVM next raises an error, which says it (`java_errors.end_of_jvm`). They would come from
-    the server that the JVM sends accumulators to, and from py4j for each command that is under way.
+    The next call to the JVM raises an error that explains it (`java_errors.end_of_jvm`). The tracebacks would
+    come from the server for accumulators, and from py4j for each command in progress.
     """
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = _handle_error  # type: ignore[method-assign,assignment]
-    logging.getLogger().addFilter(_is_of_no_connection)  # py4j tells some by the root logger, ...
+    logging.getLogger().addFilter(_is_of_no_connection)  # py4j logs some by the root logger, ...
     logging.getLogger("py4j").propagate = False  # ... which then has a handler, and others by its own
 
 
@@ -284,13 +288,13 @@ def _is_of_no_connection(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep SIGINT and SIGTERM for this process, which stops Spark itself once the current batch is done.
+    """Keep SIGINT and SIGTERM for this process, which stops Spark itself once the current batch has ended.
 
     PySpark replaces the handler of SIGINT. A SIGTERM to the whole process group, as service managers send
-    it, would end the JVM in the middle of a batch, so processes that are started meanwhile ignore it. (To
-    ignore it here would lose one that comes now, if only some thread of a library does not block it.)
+    it, would end the JVM in the middle of a batch, so processes that are started meanwhile ignore it. (If
+    this process ignored it, a signal that arrives now would be lost.)
     """
-    if threading.current_thread() is not threading.main_thread():  # handlers belong to the main thread
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     interrupt = signal.getsignal(signal.SIGINT)
@@ -308,13 +312,12 @@ def _ignore_sigterm_in_jvm() -> None:
 
 
 _jvm_is_starting: Final = threading.Event()
-os.register_at_fork(after_in_child=_ignore_sigterm_in_jvm)  # PySpark starts the JVM with a `preexec_fn`
+os.register_at_fork(after_in_child=_ignore_sigterm_in_jvm)  # called because PySpark uses a `preexec_fn`
 
 
 def session_conf(
     spark: SparkSettings, job: JobSettings, jars: Path, *, java_options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return every Spark setting of the session."""
     users_options = spark.conf.get("spark.driver.extraJavaOptions", "")
     options = [*_java_options(users_options), *java_options, users_options]
     is_folder = checkpoint_uri(job.checkpoint).startswith("file:")
@@ -335,10 +338,10 @@ def session_conf(
 
 
 def _connector(spark: SparkSettings, jars: Sequence[Path]) -> dict[str, str]:
-    """Say where the connector is; a user's jars (of a file system, for instance) come beside it.
+    """Return the setting with the connector's jars, and a user's jars (of a file system, say) after them.
 
-    Executors elsewhere get copies of what is in `spark.jars`. Alone on this machine it is on the class path
-    of the JVM: nothing is copied, and an archive of classes can hold those of the connector.
+    Executors on a cluster get copies of the jars in `spark.jars`. On this machine they are on the class path
+    of the JVM: nothing is copied, and an archive of classes can contain those of the connector.
     """
     paths = [str(jar) for jar in jars]
     name, separator = ("spark.driver.extraClassPath", ":") if spark.is_local else ("spark.jars", ",")
@@ -346,9 +349,9 @@ def _connector(spark: SparkSettings, jars: Sequence[Path]) -> dict[str, str]:
 
 
 def _java_options(users_options: str) -> list[str]:
-    """Return our options of the driver's JVM, without a collector where the user has chosen one.
+    """Return our options of the driver's JVM, without a collector if the user has chosen one.
 
-    Of the others those of the user count, which come later.
+    The user's options come later, and so win over the others.
     """
     log4j = (conf_dir() / "log4j2.properties").as_uri()
     chosen = re.search(r"-XX:\+Use\w+GC\b", users_options)

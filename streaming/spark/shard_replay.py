@@ -1,4 +1,4 @@
-"""What the operator does with one shard in one batch: Spark's side of `streaming.state.replay`."""
+"""Replays one shard in one batch: Spark's side of `streaming.state.replay`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -27,16 +27,16 @@ from streaming.state.layers import Layers
 from streaming.state.replay import Effect, Shard, effect_of
 
 RESULT_BYTES: Final = 2**31 - 1
-"""Spark takes the rows of one shard as one Arrow batch, and that counts in 32 bits."""
+"""Spark converts the rows of one shard to one Arrow batch, which counts bytes in 32 bits."""
 
 FILE_BYTES: Final = 64 * 1024
-"""Changes of as many bytes, before they are compressed, are left in a file if there is a folder: in the JVM
-each cell is copied some ten times on its way to the driver, in arrays that only whole collections remove."""
+"""Changes of this many bytes before compression are written to a file if there is a folder: in the JVM each
+cell is copied about ten times on its way to the driver, in arrays that only full collections remove."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """What goes into one row of results: Arrow streams, or the file that holds the changes."""
+    """The content of one row of results: Arrow streams, or the file with the changes."""
 
     changes: bytes
     quarantine: bytes
@@ -47,9 +47,10 @@ class Cells:
 def replay_blocks(
     state: Any, shard: int, blocks: Iterable[bytes], folder: str | None = None
 ) -> Iterator[Row]:
-    """Replay the blocks of one shard on its state (`processor.ReplayShard`); yield rows `SHARD_RESULT`.
+    """Replay the packed blocks of one shard on its state (`processor.ReplayShard`); yield rows
+    `SHARD_RESULT`.
 
-    Many changes are left in files of `folder`, if there is one and it takes them.
+    Large sets of changes are written to files in `folder`, if there is one and writing succeeds.
     """
     spare_modules_from_collection()
     read = PackedBlocks(blocks)
@@ -65,7 +66,7 @@ def replay_blocks(
         records += len(some)
     handled_rows(records)
     after = before.after(effects)
-    effects.clear()  # what is written now takes the room
+    effects.clear()  # frees memory for the writing
     for table, values, was, now in zip(tables, held, _layers(before), _layers(after), strict=True):
         if now is not was:
             table.write(shard, values, values.updated(now))
@@ -86,7 +87,7 @@ def _layers(shard: Shard) -> tuple[Layers, Layers]:
 
 
 def _cells(changes: pa.Table, failed: pa.Table, folder: str | None) -> Iterator[Cells]:
-    """Write what became of records of a shard, in pieces, at least one: what changed, and what failed."""
+    """Yield the results of some records of a shard, in pieces, at least one: changes, and failed records."""
     nothing = changes.slice(0, 0), failed.slice(0, 0)
     for changed, bad in [*zip_longest(pieces(changes), pieces(failed))] or [nothing]:
         failures = _cell(bad, nothing[1])
@@ -100,7 +101,7 @@ def _cell(table: pa.Table | None, nothing: pa.Table) -> bytes:
 
 
 def _left_in(folder: str, changes: pa.Table) -> str | None:
-    """Leave changes in a new file; None where they are few, or the folder is gone or full."""
+    """Write changes to a new file; None if they are few, or the folder is gone or full."""
     if changes.nbytes < FILE_BYTES:
         return None
     path = Path(folder, f"{uuid4()}.changes")

@@ -1,4 +1,4 @@
-"""What the shards gave in one batch: the rows of the query (`SHARD_RESULT`), read in the driver."""
+"""The results of all shards in one batch: the rows of the query (`SHARD_RESULT`), read in the driver."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ from streaming.state.arrow_stream import widen
 from streaming.state.changes import newest_removal, only_counts
 
 PORTION_ROWS: Final = 400_000
-"""So many changes, or somewhat more, are written at a time: enough for a file for each of two cores."""
+"""The number of changes to write at a time, or somewhat more: enough for a file for each of two cores."""
 
 
 def is_full(rows: int, size: int) -> bool:
-    """Tell whether so many rows, or so many bytes of them, are enough for a portion of a batch."""
+    """Return whether so many rows, or so many bytes, are enough for a portion of a batch."""
     return rows >= PORTION_ROWS or size >= PIECE_BYTES
 
 
 @dataclass(frozen=True)
 class ShardResults:
-    """What all shards gave in one batch.
+    """The results of all shards in one batch.
 
-    The changes are in `parts`, each of which can be read once; `files` are those in which workers left them.
-    `newest_removal` is that of all of them (`streaming.state.changes`).
+    The changes are in `parts`, each of which can be read once; `files` are those that workers wrote changes
+    to. `newest_removal` is the newest of all (`streaming.state.changes`).
     """
 
     parts: Sequence[Callable[[], pa.Table]]
@@ -49,7 +49,7 @@ class ShardResults:
 
     @classmethod
     def collect(cls, batch: DataFrame) -> "ShardResults":
-        """Run the batch (the one action that foreachBatch may run) and read what the shards gave."""
+        """Run the batch (the one action that foreachBatch may run) and read the results of the shards."""
         rows = batch.toArrow().to_pylist()
         removals = [row["newest_removal"] for row in rows if row["newest_removal"] is not None]
         failed = [_widened(codec.from_bytes(row["quarantine"]), QUARANTINE_IN_BATCH) for row in rows]
@@ -62,13 +62,14 @@ class ShardResults:
         )
 
     def discard(self) -> None:
-        """Delete the files of changes that nobody has read: those of a batch that failed, or was refused."""
+        """Delete the files of changes that were not read: those of a batch that failed, or was refused."""
         for path in self.files:
             Path(path).unlink(missing_ok=True)
 
     def portions(self) -> Iterator[pa.Table]:
-        """Yield the changes in tables (schema `CHANGES_IN_BATCH`) that are well held at a time: at least one,
-        and of several none is empty."""
+        """Yield the changes in tables (schema `CHANGES_IN_BATCH`) of a size that fits into memory: at least
+        one, and none of several is empty.
+        """
         held, rows, size = list[pa.Table](), 0, 0
         has_yielded = False
         for read in self.parts:
@@ -89,12 +90,12 @@ class ShardResults:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What tells the changes of a batch from others: how many they are, and which records brought them about,
-    in any order.
+    """A fingerprint of the changes of a batch: their number, and a hash of the records that caused them, in
+    any order.
 
-    Read again after compaction, a batch may lack records that it had: then the shards do not hold what the
-    tables say. If only superseded ones are lacking they do: how many commits there were is no part of this,
-    and neither are rows that say nothing else.
+    A batch that is read again after compaction may lack records. Then the state of the shards differs from
+    the tables. If only superseded records are missing it does not: so the number of commits is not part of
+    the fingerprint, nor are rows with nothing else.
     """
 
     rows: int = 0
@@ -102,7 +103,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, changes: pa.Table) -> "Fingerprint":
-        """Take that of some changes (schema `CHANGES_IN_BATCH`)."""
+        """Return the fingerprint of changes (schema `CHANGES_IN_BATCH`)."""
         changes = changes.select(["op", "cause", "before", "source_offset", "source_partition"])
         if (is_no_change := only_counts(changes)).any():
             changes = changes.filter(pa.array(~is_no_change))
@@ -113,16 +114,15 @@ class Fingerprint:
         return cls(len(changes), int(pd.util.hash_array(hashes).sum(dtype=np.uint64)))
 
     def __add__(self, other: "Fingerprint") -> "Fingerprint":
-        """Return that of two sets of changes together."""
         return Fingerprint(self.rows + other.rows, (self.hashes + other.hashes) % 2**64)
 
     def __str__(self) -> str:
-        """Write it as the progress keeps it."""
+        """Return the form in the progress."""
         return f"{self.rows}-{self.hashes:016x}"
 
 
 def _changes(cell: bytes, path: str | None) -> pa.Table:
-    """Read the changes of one row of results; a file of them is read once, and then no longer there."""
+    """Read the changes of one row of results; a file is deleted after reading."""
     if path is None:
         return _widened(codec.from_bytes(cell), CHANGES_IN_BATCH)
     table = codec.from_file(path)

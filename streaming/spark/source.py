@@ -11,36 +11,35 @@ from streaming.brokers.client_settings import java_client_settings
 from streaming.settings.model import SourceSettings
 
 SESSION_CONF: Final[Mapping[str, str]] = {
-    # Without it the connector's default offset reader drops topics marked internal: zero rows and no error.
+    # Without it the connector's default offset reader drops internal topics: zero rows and no error.
     "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true",
 }
-"""What the Spark session must be started with for this source to see an internal topic."""
+"""Settings of the Spark session without which this source does not see an internal topic."""
 
 GROUP_PREFIX: Final = "offsetlake"
-"""What the group ids of our consumers begin with. They never join their group nor commit, but it takes the
-right to describe it."""
+"""The prefix of our consumers' group ids. They never join their group nor commit, but need the right to
+describe it."""
 
 _FIXED: Final[Mapping[str, str]] = {
-    # Aborted and pending transactional commits must not be seen.
+    # Records of aborted and open transactions must not be seen.
     "kafka.isolation.level": "read_committed",
 }
 
 _TUNING: Final[Mapping[str, str]] = {
     "kafka.receive.buffer.bytes": str(1024 * 1024),
     # A task that reads to the end of a partition waits this long for more, once for each of its partitions:
-    # a broker answers the questions of a connection one after another. Kafka's default is 500.
+    # a broker handles the requests of a connection one after another. Kafka's default is 500.
     "kafka.fetch.max.wait.ms": "1",
 }
 
 
 def read_records(spark: SparkSession, source: SourceSettings, partition_count: int) -> DataFrame:
-    """Stream the topic's records: `key`, `value` (binary, null = tombstone), and their position.
+    """Stream the topic's records: `key`, `value` (binary, null = tombstone), `partition`, `offset` and
+    `timestamp`.
 
-    The position is `partition`, `offset` and `timestamp`.
-
-    `timestamp` is the record's own, as int64 milliseconds: Spark's timestamps cannot hold every value that a
-    record can. Partitions are assigned, never subscribed to: a subscription would join a group and so
-    write records of its own into the topic it reads.
+    `timestamp` is the record's own, as int64 milliseconds: Spark's timestamps cannot represent every value of
+    a record. Partitions are assigned, never subscribed to: a subscription would join a group and so write
+    records of its own into the topic it reads.
     """
     return (
         spark.readStream.format("kafka")
@@ -52,8 +51,8 @@ def read_records(spark: SparkSession, source: SourceSettings, partition_count: i
 
 _FETCHED_BYTES: Final = 64 * 1024 * 1024
 _POLLED_RECORDS: Final = 100_000
-"""What the consumers, one for each partition, may hold together, also between batches. Large steps are fewer
-requests; but what is held is copied by the JVM's collector again and again."""
+"""The limits of all consumers together (one for each partition), also between batches. Larger fetches need
+fewer requests; but the JVM's collector copies the fetched records again and again."""
 
 
 def source_options(source: SourceSettings, partition_count: int) -> dict[str, str]:
@@ -72,7 +71,7 @@ def source_options(source: SourceSettings, partition_count: int) -> dict[str, st
 
 
 def _steps(partition_count: int) -> dict[str, str]:
-    """Say how much each consumer fetches and hands over at a time."""
+    """Return the fetch and poll sizes of each consumer."""
     fetched = min(max(_FETCHED_BYTES // partition_count, 1024 * 1024), 16 * 1024 * 1024)
     polled = min(max(_POLLED_RECORDS // partition_count, 1_000), 20_000)
     return {"kafka.max.partition.fetch.bytes": str(fetched), "kafka.max.poll.records": str(polled)}

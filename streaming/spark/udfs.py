@@ -1,4 +1,4 @@
-"""The vectorized pandas UDFs around `decoders`; no logic of their own."""
+"""The vectorized pandas UDFs around `decoders`; they have no logic of their own."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from streaming.packing.shards import Shards
 from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
 
 RECORD_TYPE: Final[StructType] = from_arrow_schema(RECORD_SCHEMA)
-"""What `decode_record` returns: the columns of `decoders.RECORD_SCHEMA`."""
+"""The result type of `decode_record`: the columns of `decoders.RECORD_SCHEMA`."""
 
 BLOCK_TYPE: Final = StructType([StructField("shard", IntegerType()), StructField("records", BinaryType())])
 
@@ -25,32 +25,32 @@ POSITION: Final = ("source_partition", "source_offset", "source_timestamp")
 def decode_record(key: pd.Series, value: pd.Series, *position: pd.Series) -> pd.DataFrame:
     """Decode the key and value (binary, null = tombstone) of n records of the offsets topic.
 
-    Gives a struct per record, with either what the record says or why it could not be decoded (`error_kind`,
-    `reason`, `field`, `at_byte`); it never fails because of the bytes. Works in a batch and in a stream:
+    Returns a struct per record, with either its content or the reason why it could not be decoded
+    (`error_kind`, `reason`, `field`, `at_byte`); malformed bytes never make it fail. Works in a batch and in
+    a stream:
 
         df.select(decode_record("key", "value").alias("record")).select("record.*")
 
-    Inside the job a second UDF is applied to the result, and Spark runs both in one worker without anything
-    in between. For it alone, three more columns (partition, offset and timestamp of the record) may be given:
-    they and the bytes travel along, beside the declared fields.
+    Inside the job a second UDF is applied to the result, and Spark runs both in one worker without a transfer
+    in between. Only for that UDF, three more columns (partition, offset and timestamp of the record) may be
+    passed: they and the bytes are added to the result, beside the declared fields.
     """
     keys, values = pa.chunked_array([_binary(key)]), pa.chunked_array([_binary(value)])
     decoded = decode_columns(keys, values)
-    if not position:  # the result goes to Spark, which cannot take a column of several chunks
+    if not position:  # the result goes to Spark, which does not support a column of several chunks
         return _as_frame(decoded.combine_chunks())
     frame = _as_frame(decoded.append_column("key", keys).append_column("value", values))
     return frame.assign(**dict(zip(POSITION, position, strict=True)))
 
 
 def packing_udf(shards: Shards, *, check_partition: bool) -> Any:
-    """Return the UDF that packs decoded records by shard; with `check_partition`, those where their group
-    belongs."""
+    """Return the UDF that packs decoded records by shard (`pack_by_shard`)."""
 
     @pandas_udf(BLOCK_TYPE)  # type: ignore[call-overload, untyped-decorator]
     def pack_records(decoded: pd.DataFrame) -> pd.DataFrame:
-        """Pack n decoded records (with their positions) into one block per shard.
+        """Pack n decoded records (with their positions) into one packed block per shard.
 
-        Gives n rows, as a UDF must: first the blocks, then nulls.
+        Returns n rows, as a UDF must: first the blocks, then nulls.
         """
         table = pa.Table.from_pandas(decoded, preserve_index=False)
         blocks = pack_by_shard(table, shards, check_partition=check_partition)
@@ -75,7 +75,7 @@ def _padded(column: pa.Array, nulls: int) -> pa.Array:
 
 
 def _as_frame(table: pa.Table) -> pd.DataFrame:
-    """Wrap the columns as those of a data frame, without copying them."""
+    """Return a data frame on the same memory."""
     columns = {
         name: pd.Series(table[name], dtype=pd.ArrowDtype(table[name].type), copy=False)
         for name in table.column_names

@@ -1,4 +1,4 @@
-"""Has Spark do for the first time what every batch needs, while tables and query are still being prepared."""
+"""Warms Spark up for the first batch while tables and query are still being prepared."""
 
 import threading
 from contextlib import suppress
@@ -22,9 +22,9 @@ _RECORD: Final = [
 
 
 def start_workers(context: SparkContext) -> None:
-    """Have Spark start a Python worker per core in the background, while there is no session yet.
+    """Start a Python worker per core in the background, before there is a session.
 
-    Whatever goes wrong will do so again in the query, which says it.
+    Errors are ignored: they will recur in the query, which reports them.
     """
     threading.Thread(target=_visit, args=(context,), name="offsetlake-workers", daemon=True).start()
 
@@ -36,13 +36,13 @@ def _visit(context: SparkContext) -> None:
 
 
 def _nothing(_number: int) -> None:
-    """Do nothing: the worker is there, which is all."""
+    """Do nothing: starting the worker is the purpose."""
 
 
 def start_warm_up(spark: SparkSession) -> None:
     """Decode a record per core in the background: Python workers start and import, the JVM loads classes.
 
-    Whatever goes wrong will do so again in the query, which says it.
+    Errors are ignored: they will recur in the query, which reports them.
     """
     threading.Thread(target=_decode, args=(spark,), name="offsetlake-warm-up", daemon=True).start()
 

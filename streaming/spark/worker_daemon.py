@@ -1,7 +1,7 @@
-"""What Spark starts its Python workers from: a process that has imported all that they need.
+"""The process from which Spark forks its Python workers; it has imported all that they need.
 
-Workers are forked from it. Each starts at once, and shares with the others the memory that imports have
-taken: left out of garbage collection, its pages are never written to, and so never copied.
+So workers start at once, and share the memory of the imports. The objects are excluded from garbage
+collection: their pages are never written to, and so never copied.
 """
 
 import gc

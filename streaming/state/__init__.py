@@ -1,4 +1,4 @@
-"""The replica of one offsets partition: what its group coordinator would hold (pure Arrow).
+"""The replica of one offsets partition: the state that its group coordinator would have (pure Arrow).
 
-`replay` takes records and gives the next state and what changed; `stored` is its form in Spark's state.
+`replay` applies records and returns the next state and the changes; `stored` is the form in Spark's state.
 """

@@ -1,8 +1,8 @@
-"""Tables on their way between processes: without the columns and fields that say nothing.
+"""Tables in transfer between processes, without empty columns and fields.
 
-The values of a change are wide structs, of which an offset fills one half and a group the other; `before` is
-often absent altogether. A null takes as much room in Arrow as a value, where tables are read as well as where
-they are written.
+The values of a change are wide structs. An offset fills one half of the fields and a group the other;
+`before` is often absent. In Arrow a null takes as much memory as a value, for the reader as well as for the
+writer.
 """
 
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _IS_THERE: Final = "."
-"""Ends the name of the column that tells of which rows a struct is not null; before it stands its own."""
+"""Suffix of the column that has the validity of a struct; before it is the struct's own name."""
 
 
 def narrow(table: pa.Table) -> pa.Table:
-    """Return the columns of a table, those of structs field by field, that are not null in every row."""
+    """Return the columns that are not null in every row; structs are split into their fields."""
     columns = {name: column for name, column in _leaves(table) if column.null_count < len(column)}
     return pa.table(columns)
 
 
 def widen(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table of a schema that `narrow` was given; at least one of its columns held something."""
+    """Return the table of schema `schema` that `narrow` was given; not all of its values may be null."""
     batches = [
         pa.record_batch([_column(batch, field) for field in schema], schema=schema)
         for batch in table.to_batches()

@@ -1,4 +1,4 @@
-"""What one batch changed for readers, as rows of the change feed: values before and after it."""
+"""The changes of one batch that readers see, as rows of the change feed: values before and after it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from streaming.state.groups import Group
 TOMBSTONED: Final = "tombstoned"
 TOMBSTONED_AFTER_CHANGE: Final = "tombstoned after change"
 HIDDEN: Final = "hidden"
-"""All that a shard can say of why an offset was removed; the driver makes a cause of it
+"""All that a shard knows about the removal of an offset; the driver derives a cause from it
 (`streaming.expiry.causes`).
 
-`tombstoned`: by a tombstone of its own, which met the value `before` and its group as it was before the
-batch. `tombstoned after change`: the same, but the batch holds a later commit of the offset or a record of
-its group, so `before` is not what the tombstone met. `hidden`: it has no tombstone, only its group has.
+`tombstoned`: by a tombstone of its own, which removed the value `before` while the group was as before the
+batch. `tombstoned after change`: the same, but the batch has a later commit of the offset or a record of its
+group, so the tombstone need not have removed `before`. `hidden`: only its group has a tombstone.
 """
 
 _IS_ABSENT: Final = "is_absent"
@@ -32,9 +32,9 @@ _NONE: Final = CHANGES_IN_BATCH.empty_table()
 
 @dataclass(frozen=True, kw_only=True)
 class GroupTransition:
-    """One group before and after a batch (None = not there), and the record that brought it about.
+    """One group before and after a batch (None = absent), and the record that caused the change.
 
-    `is_ended`: the batch says that the group is gone, whether or not it was held.
+    `is_ended`: the batch removes the group, whether or not it was held.
     """
 
     group: PlacedGroup
@@ -45,15 +45,15 @@ class GroupTransition:
 
     @property
     def is_change(self) -> bool:
-        """Whether this is a change for readers; the end of a group that was not held is one, too."""
+        """Whether readers see a change; the end of a group that was not held is one, too."""
         return self.before != self.after or (self.is_ended and self.after is None)
 
 
 def offset_changes(merged: MergedEntries) -> pa.Table:
     """Return a row (schema `CHANGES_IN_BATCH`) per offset that was set, removed, hidden or shown.
 
-    One that was committed and hidden again, and that nobody saw before, has a row as well: its commits count
-    (`only_counts`).
+    An offset that was committed and hidden again, and was not visible before, has a row as well: its commits
+    count (`only_counts`).
     """
     before, after = merged.visible_before, merged.visible_after
     is_touched = merged.touched_row != ABSENT
@@ -81,16 +81,18 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
 
 
 def only_counts(changes: pa.Table) -> Mask:
-    """Tell which of n rows (schema `CHANGES_IN_BATCH`) change nothing for readers: they say how often an
-    offset was committed that nobody saw, before the batch or after it."""
+    """Return which of n rows (schema `CHANGES_IN_BATCH`) change nothing for readers: they only have the
+    number of commits of an offset that was visible neither before nor after the batch.
+    """
     is_hidden = pc.equal(changes["cause"], HIDDEN).fill_null(False)
     found: Mask = pc.and_(is_hidden, pc.is_null(changes["before"])).to_numpy()
     return found
 
 
 def newest_removal(changes: pa.Table) -> int | None:
-    """Return when (ms) the last offset was removed, of those of n rows (schema `CHANGES_IN_BATCH`) that were
-    there and have a tombstone of their own; None: there are none."""
+    """Return the time (ms) of the last removal of an offset, among n rows (schema `CHANGES_IN_BATCH`), that
+    had a value and has a tombstone of its own; None: there is none.
+    """
     is_removed = pc.and_(pc.equal(changes["op"], "remove"), pc.is_valid(changes["topic"]))
     has_tombstone = pc.and_(pc.not_equal(changes["cause"], HIDDEN), pc.is_valid(changes["before"]))
     removed = changes["source_timestamp"].filter(pc.and_(is_removed, has_tombstone))
@@ -99,7 +101,7 @@ def newest_removal(changes: pa.Table) -> int | None:
 
 
 def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
-    """Return a row (schema `CHANGES_IN_BATCH`) per group that appeared, changed or went."""
+    """Return a row (schema `CHANGES_IN_BATCH`) per group that was created, changed or removed."""
     changed = [transition for transition in transitions if transition.is_change]
     if not changed:
         return _NONE
@@ -141,9 +143,9 @@ def _changes(
 
 
 def as_values(rows: pa.Table, is_absent: Mask, kind: pa.DataType = VALUE) -> pa.ChunkedArray:
-    """Wrap the columns of n rows as structs like `VALUE`, null where absent, in as many chunks as they have.
+    """Combine the columns of n rows into structs like `VALUE`, null where absent, in the chunks of the rows.
 
-    Fields that the rows lack are null: those of groups in the value of an offset, for instance.
+    Fields without a column are null: those of groups in the value of an offset, for instance.
     """
     marked = rows.append_column(_IS_ABSENT, pa.array(is_absent))
     return by_batches(marked, lambda batch: _struct(batch, kind), kind)
@@ -160,7 +162,7 @@ def _struct(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
 
 
 def _structs(groups: list[Group | None]) -> pa.Array:
-    """Wrap groups as `VALUE` structs; equal ones, such as all simple groups, are converted once."""
+    """Convert groups to `VALUE` structs; equal ones, such as all simple groups, only once."""
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     distinct = pa.array([None if group is None else group.as_row() for group in numbers], VALUE)
     return distinct.take(pa.array([numbers[group] for group in groups], pa.int64()))

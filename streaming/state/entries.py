@@ -1,7 +1,7 @@
-"""Merges a batch of offset commits into the entries of one shard, as pure Arrow and numpy.
+"""Merges a batch of offset commits into the entries of one shard, in pure Arrow and numpy.
 
-Everything here is an index into one *pool* of rows: the n entries held before the batch, then the c commits
-of the batch as entries. A *slot* is a key: slots 0 to n - 1 are the entries held, further ones are new keys.
+All indexes refer to one *pool* of rows: the n entries held before the batch, then the c commits of the batch
+as entries. A *slot* is a key: slots 0 to n - 1 are the held entries, further ones are new keys.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,15 +23,15 @@ from streaming.state.layers import LayerChange
 Number = TypeVar("Number", bound=np.generic)
 
 ABSENT: Final = -1
-"""Stands in an index for "no such row", also for `streaming.common.pieces.take`."""
+"""The index that means "no such row", also in `streaming.common.pieces.take`."""
 
 
 @dataclass(frozen=True)
 class EntryGroups:
-    """The groups of the entries, and by which records of the batch each was last created and last ended.
+    """The groups of the entries, and the records of the batch that last created and last ended each.
 
-    One element per group: offset and timestamp of the record, `ABSENT` where there was none. A commit creates
-    its group, and so does a record of the group; a group tombstone ends it.
+    One element per group: offset and timestamp of the record, `ABSENT` without one. A commit creates its
+    group, and so does a record of the group; a group tombstone ends it.
     """
 
     ids: list[PlacedGroup]
@@ -39,27 +39,27 @@ class EntryGroups:
     created_timestamp: Index
     ended_offset: Index
     ended_timestamp: Index
-    is_described: Mask  # a record of the group itself, not only commits, is in the batch
+    is_described: Mask  # the batch has a record of the group itself, not only commits
 
     @property
     def ends(self) -> Mask:
-        """Groups that are gone after the batch."""
+        """Groups that do not exist after the batch."""
         return self.ended_offset > self.created_offset
 
     @property
     def begins(self) -> Mask:
-        """Groups that exist after the batch because of something in it."""
+        """Groups that exist after the batch because of one of its records."""
         return self.created_offset > self.ended_offset
 
 
 @dataclass(frozen=True)
 class MergedEntries:
-    """What a batch did to the entries: one element per slot, and the rows they point to.
+    """The effect of a batch on the entries: one element per slot, and the rows they refer to.
 
-    `before_row` and `after_row` point into `pool`. `touched_row` is the pool row of the newest commit or
-    tombstone of the batch for the key, `ABSENT` if it had none. `is_outdated`: the batch holds a commit for
-    the key or a record that describes its group, so a tombstone need not have met what was held before.
-    `commits` says how many commits of the key there were, unreadable ones and superseded ones included.
+    `before_row` and `after_row` are indexes into `pool`. `touched_row` is the pool row of the newest commit
+    or tombstone of the batch for the key, `ABSENT` without one. `is_outdated`: the batch has a commit for the
+    key or a record of its group, so a tombstone need not have removed the value held before. `commits` is the
+    number of commits of the key, including unreadable and superseded ones.
     """
 
     pool: pa.Table
@@ -76,19 +76,18 @@ class MergedEntries:
 
     @property
     def visible_before(self) -> Mask:
-        """Slots whose offset readers saw before the batch."""
+        """Slots whose offset was visible to readers before the batch."""
         visible: Mask = (self.before_row != ABSENT) & ~self.hidden_before
         return visible
 
     @property
     def visible_after(self) -> Mask:
-        """Slots whose offset readers see after the batch."""
+        """Slots whose offset is visible to readers after the batch."""
         visible: Mask = (self.after_row != ABSENT) & ~self.hidden_after
         return visible
 
     def groups_with_offsets(self) -> tuple[Mask, Mask]:
-        """Tell, per group of `groups`, whether readers saw offsets of it before the batch, and see some after
-        it."""
+        """Return, per group of `groups`, whether it had visible offsets before the batch, and after it."""
         count = len(self.groups.ids)
         had, has = (
             np.bincount(self.slot_groups[visible], minlength=count) > 0
@@ -97,7 +96,7 @@ class MergedEntries:
         return had, has
 
     def groups_with_removals(self) -> Mask:
-        """Tell, per group of `groups`, whether a tombstone of the batch left one of its keys absent."""
+        """Return, per group of `groups`, whether a tombstone of the batch left one of its keys absent."""
         removed = (self.touched_row != ABSENT) & (self.after_row == ABSENT)
         is_group: Mask = np.bincount(self.slot_groups[removed], minlength=len(self.groups.ids)) > 0
         return is_group
@@ -105,7 +104,7 @@ class MergedEntries:
     def newest_records(self) -> list[tuple[int, int]]:
         """Return, per group of `groups`, source offset and timestamp of its newest commit or tombstone.
 
-        That of a group without any in the batch means nothing.
+        For a group without one in the batch they have no meaning.
         """
         rows = np.full(len(self.groups.ids), ABSENT, dtype=np.int64)
         np.maximum.at(rows, self.slot_groups, self.touched_row)
@@ -115,8 +114,7 @@ class MergedEntries:
         return list(zip(offsets, timestamps, strict=True))
 
     def changed_by(self, slots: Index) -> tuple[Index, Index]:
-        """Return source offset and timestamp of the record that changed each slot: its own, else its
-        group's."""
+        """Return source offset and timestamp of each slot's changing record: its own, else its group's."""
         touched, of_group, groups = self.touched_row[slots], self.slot_groups[slots], self.groups
         is_own, is_end = touched != ABSENT, groups.ends[of_group]
 
@@ -130,9 +128,9 @@ class MergedEntries:
         )
 
     def change(self, numbers: Index) -> LayerChange | None:
-        """Return what the batch does to the entries that the shard holds; None: nothing.
+        """Return the change of the shard's entries; None: nothing changes.
 
-        The n entries that were merged are those with these n numbers.
+        `numbers` are the numbers in the shard of the n merged entries.
         """
         is_changed = (self.touched_row != ABSENT) | (self.hidden_before != self.hidden_after)
         if not np.any(is_changed):
@@ -157,8 +155,8 @@ def merge_entries(
 ) -> MergedEntries:
     """Merge `commits` (records of types 0 and 1, in log order within each offsets partition) into `entries`.
 
-    `created` are the group records of the batch that create their group (in any order); `ended` the last
-    record that ended a group, by group.
+    `created` are the group records of the batch that create their group (in any order); `ended` has the last
+    record that ended each group.
     """
     n = len(entries)
     pool = pa.concat_tables([entries, _as_entries(commits)]).combine_chunks()
@@ -178,9 +176,8 @@ def merge_entries(
     touched = _last(slots, np.ones(len(commits), dtype=bool), count)
 
     before_row = np.where(np.arange(count) < n, np.arange(count), ABSENT)
-    base = np.where(
-        boundary == ABSENT, before_row, ABSENT
-    )  # nothing readable in the batch: what was held stays
+    # without a readable record in the batch, the held entry stays
+    base = np.where(boundary == ABSENT, before_row, ABSENT)
     base = np.where(last_value > last_tombstone, n + last_value, base)
     after_row = np.where((base == ABSENT) & (unreadable != ABSENT), n + unreadable, base)
     hidden_before = _padded(entries["hidden"].to_numpy(), count, fill=False)
@@ -200,7 +197,7 @@ def merge_entries(
 
 
 def _as_entries(commits: pa.Table) -> pa.Table:
-    """Give commits the columns of entries; those without a readable value have nulls in its place."""
+    """Convert commits to the columns of entries; an unreadable value is null."""
     table = commits.append_column("unreadable_source_offset", pa.nulls(len(commits), pa.int64()))
     return table.append_column("hidden", pa.array(np.zeros(len(commits), dtype=bool))).select(ENTRIES.names)
 
@@ -217,15 +214,15 @@ def _slots(held_keys: Index, commit_keys: Index) -> tuple[Index, Mask]:
 
 
 def _last(slots: Index, chosen: Mask, count: int) -> Index:
-    """Return for each of `count` slots the last chosen commit, `ABSENT` where there is none."""
+    """Return for each of `count` slots the last chosen commit, `ABSENT` without one."""
     rows = np.flatnonzero(chosen)
     last = np.full(count, ABSENT, dtype=np.int64)
-    last[slots[rows]] = rows  # of repeated indices numpy keeps the last
+    last[slots[rows]] = rows  # for repeated indices numpy keeps the last value
     return last
 
 
 def _first(slots: Index, chosen: Mask, count: int) -> Index:
-    """Return for each of `count` slots the first chosen commit, `ABSENT` where there is none."""
+    """Return for each of `count` slots the first chosen commit, `ABSENT` without one."""
     rows = np.flatnonzero(chosen)[::-1]
     first = np.full(count, ABSENT, dtype=np.int64)
     first[slots[rows]] = rows
@@ -233,7 +230,7 @@ def _first(slots: Index, chosen: Mask, count: int) -> Index:
 
 
 def _commits(slots: Index, commits: pa.Table, chosen: Mask, count: int) -> Index:
-    """Return for each of `count` slots how many commits the chosen ones stand for."""
+    """Return for each of `count` slots the number of commits that the chosen ones stand for."""
     stands_for = commits["stands_for"]
     if stands_for.null_count == len(commits):
         return np.bincount(slots[chosen], minlength=count)
@@ -244,9 +241,9 @@ def _commits(slots: Index, commits: pa.Table, chosen: Mask, count: int) -> Index
 def _unreadable_source_offset(
     entries: pa.Table, commits: pa.Table, unreadable: Index, boundary: Index, count: int
 ) -> Index:
-    """Return per slot since which source offset its newest value is unreadable, `ABSENT` where it is not."""
+    """Return per slot the source offset since which its newest value is unreadable, else `ABSENT`."""
     held = _padded(entries["unreadable_source_offset"].fill_null(ABSENT).to_numpy(), count, fill=ABSENT)
-    offsets = np.append(commits["source_offset"].to_numpy(), ABSENT)  # index ABSENT gives ABSENT
+    offsets = np.append(commits["source_offset"].to_numpy(), ABSENT)  # at index ABSENT is ABSENT
     since_held = np.where(boundary == ABSENT, held, ABSENT)
     return np.where(since_held != ABSENT, since_held, offsets[unreadable])
 

@@ -1,12 +1,12 @@
-"""The records that groups consist of: which are kept, and when they go.
+"""The records of groups: which ones are kept, and until when.
 
-A group is a bundle of records in the log, one per record key: a classic group is one `GroupMetadata`
-record, a consumer group an epoch, members, assignments and so on. This module keeps the newest record of
-every key and forgets them when the group ends, as the coordinator that replays them does (Kafka 4.3:
-`GroupMetadataManager.replay`). What they say of the group is in `groups`.
+A group is a set of records in the log, one per record key: a classic group is one `GroupMetadata` record, a
+consumer group an epoch, members, assignments and so on. This module keeps the newest record of every key and
+drops all when the group ends, as the coordinator does when it replays them (Kafka 4.3:
+`GroupMetadataManager.replay`). `groups` derives the group from them.
 
-Where Kafka's replay gives up, because records contradict each other (members of a group that is removed, a
-group of another type), the later record wins here.
+Where Kafka's replay fails because records contradict each other (members of a removed group, a group of
+another type), the later record wins here.
 """
 
 import json
@@ -24,18 +24,18 @@ GROUP_RECORDS: Final = pa.schema(
         ("source_partition", pa.int32()),
         ("group", pa.string()),
         ("record_type", pa.int16()),
-        ("part", pa.string()),  # member id or regular expression; "" where the key is the group alone
+        ("part", pa.string()),  # member id or regular expression; "" if the key is only the group
         ("value", pa.string()),  # the value as Kafka's JSON
         ("source_offset", pa.int64()),
         ("source_timestamp", pa.int64()),
     ]
 )
-"""The records that groups consist of, as the state keeps them: one row per record key."""
+"""The records of groups in the state: one row per record key."""
 
 
 @dataclass(frozen=True)
 class GroupEvent:
-    """One record about a group; `value` is Kafka's JSON text, None for a tombstone."""
+    """One record of a group; `value` is Kafka's JSON text, None for a tombstone."""
 
     source_partition: int
     group: str
@@ -47,12 +47,10 @@ class GroupEvent:
 
     @property
     def placed_group(self) -> PlacedGroup:
-        """The group that the record is about."""
         return self.source_partition, self.group
 
     @property
     def ends_group(self) -> bool:
-        """Whether this record removes the group object."""
         return self.value is None and self.record_type in ENDS_GROUP
 
 
@@ -62,24 +60,24 @@ GroupRecords: TypeAlias = dict[tuple[int, str], GroupEvent]
 """The newest record of every key of one group, by record type and part; all of one group type."""
 
 Value: TypeAlias = Mapping[str, Any]
-"""The value of a record: field names and omissions are those of Kafka's JSON."""
+"""The value of a record; field names and omissions are as in Kafka's JSON."""
 
 
 def read_events(records: pa.Table) -> list[GroupEvent]:
-    """Read the decoded records that are not offset commits, in the order given."""
+    """Convert decoded records that are not offset commits, in the given order."""
     columns = [*_COLUMNS, "document"]
     rows = records.select(columns).to_pylist()
     return [_event(row) for row in rows]
 
 
 def read_unreadable_events(records: pa.Table) -> list[GroupEvent]:
-    """Read records whose value could not be decoded; what they say of their group is that it is there."""
+    """Convert records whose value could not be decoded; their only meaning is that their group exists."""
     rows = records.select(_COLUMNS).to_pylist()
     return [GroupEvent(**row, part="", value="") for row in rows]
 
 
 def fold_events(kept: GroupRecords, events: Iterable[GroupEvent]) -> GroupRecords:
-    """Replay the events of one group, in log order, on the records kept of it (`GMM.replay`)."""
+    """Replay the events of one group, in log order, on its kept records (`GMM.replay`)."""
     records = dict(kept)
     for event in events:
         if event.ends_group:
@@ -95,7 +93,7 @@ def fold_events(kept: GroupRecords, events: Iterable[GroupEvent]) -> GroupRecord
 
 
 def values_of(records: GroupRecords, record_type: int) -> dict[str, Value]:
-    """Return the values of a type by member id or regular expression."""
+    """Return the values of a record type by member id or regular expression."""
     return {
         part: json.loads(event.value)
         for (of_type, part), event in records.items()
@@ -104,7 +102,7 @@ def values_of(records: GroupRecords, record_type: int) -> dict[str, Value]:
 
 
 def single_value(records: GroupRecords, record_type: int) -> Value:
-    """Return the value of the type whose key is the group alone; empty when absent."""
+    """Return the value of a record type whose key is only the group; empty if absent."""
     event = records.get((record_type, ""))
     value: Value = {} if event is None or event.value is None else json.loads(event.value)
     return value
@@ -126,6 +124,6 @@ def _event(row: Mapping[str, Any]) -> GroupEvent:
 
 
 def _is_of_another_type(event: GroupEvent, records: GroupRecords) -> bool:
-    """Whether a value replaces a group of another type that has the same name."""
+    """Return whether a value replaces a group of another type with the same name."""
     held_type, _ = next(iter(records), (event.record_type, ""))
     return TYPE_OF_RECORD[held_type] != TYPE_OF_RECORD[event.record_type]

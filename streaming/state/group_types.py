@@ -1,8 +1,7 @@
-"""The types of groups, and the record types that each consists of.
+"""The types of groups, and the record types of each.
 
-Which group type a record type belongs to is said where it is declared (`decoders.RecordType.group_type`).
-Here stand those that the replay and the description of groups know by their meaning, with the numbers that
-Kafka gave them.
+The group type of a record type is part of its declaration (`decoders.RecordType.group_type`). This module
+lists the record types with a meaning for the replay and the description of groups, by Kafka's numbers.
 """
 
 from collections.abc import Mapping
@@ -16,10 +15,9 @@ _NUMBERS: Final = {kind.name: number for number, kind in RECORD_TYPES.items()}
 
 @dataclass(frozen=True, kw_only=True)
 class GroupType:
-    """A type of groups, by the name that ListGroups gives it.
+    """A type of groups; `name` is as in ListGroups.
 
-    `group` is the record type of the group itself: its tombstone removes the group object, of whatever type
-    that is.
+    `group` is the record type of the group itself: its tombstone removes the group object, whatever its type.
     """
 
     name: str
@@ -28,12 +26,12 @@ class GroupType:
 
 @dataclass(frozen=True, kw_only=True)
 class AssignedGroupType(GroupType):
-    """A type of groups whose members the coordinator assigns, each with records of its own.
+    """A type of groups whose coordinator assigns partitions, with records for each member.
 
-    `target` is the record type of the epoch of the target assignment, `target_member` that of what it gives a
-    member, `member` that of what a member says of itself, `current` that of how far it has come: a part of
-    the member, which goes when the member does. `names` is the one that has names of topics beside their
-    ids, and `name_lists` are the fields of its value that list these; None: there is none.
+    `target` is the record type of the epoch of the target assignment, `target_member` of a member's target
+    assignment, `member` of a member's own metadata, `current` of its current assignment, which is removed
+    together with the member. `names` is the record type with names of topics beside their ids, and
+    `name_lists` are the fields of its value with these; None: there is none.
     """
 
     target: int
@@ -81,10 +79,10 @@ _ASSIGNED: Final = (CONSUMER, SHARE, STREAMS)
 TYPE_OF_RECORD: Final[Mapping[int, str]] = {
     number: kind.group_type for number, kind in RECORD_TYPES.items() if kind.group_type is not None
 }
-"""The name of the group type that a record type belongs to."""
+"""The name of the group type of a record type."""
 
 ENDS_GROUP: Final = frozenset(kind.group for kind in (CLASSIC, *_ASSIGNED))
 """The record types whose tombstone removes the group object."""
 
 CURRENT_OF_MEMBER: Final[Mapping[int, int]] = {kind.member: kind.current for kind in _ASSIGNED}
-"""For the record types of members, the one that says how far a member has come."""
+"""For the record types of members, the one of their current assignment."""

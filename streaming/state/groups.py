@@ -1,7 +1,7 @@
-"""Groups as their records describe them.
+"""Groups, derived from their records.
 
-A group is described as the coordinator that has replayed its records would list and describe it (Kafka 4.3:
-`ClassicGroup`, `ConsumerGroup`, `StreamsGroup`, `ShareGroup`).
+A group is described as by a coordinator that has replayed its records (Kafka 4.3: `ClassicGroup`,
+`ConsumerGroup`, `StreamsGroup`, `ShareGroup`).
 """
 
 from collections import Counter
@@ -29,16 +29,16 @@ from streaming.state.members import (
     member_values,
 )
 
-_FIRST_EPOCH: Final = 1  # of a group and of its assignment, before a record names one (4.1+; earlier 0)
+_FIRST_EPOCH: Final = 1  # of a group and of its assignment, until a record has one (4.1+; earlier 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """What the log shows of a live group.
+    """An existing group as far as the log shows it.
 
-    None means unknown, and for `protocol` and `generation_or_epoch` none. `state` never is
-    PreparingRebalance, CompletingRebalance or Dead: brokers do not write those down. `source_offset` and
-    `source_timestamp` are those of the newest record that the group consists of.
+    None means unknown, and for `protocol` and `generation_or_epoch` none. `state` is never
+    PreparingRebalance, CompletingRebalance or Dead: brokers do not write these to the log. `source_offset`
+    and `source_timestamp` are those of the newest record of the group.
     """
 
     type: str
@@ -54,16 +54,16 @@ class Group:
     source_timestamp: int | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """Return the group as a row of schema `VALUE`."""
+        """Return a row of schema `VALUE`."""
         return vars(self) | {"members": [member.as_row() for member in self.members]}
 
 
 SIMPLE: Final = Group(type=CLASSIC.name, protocol_type="", state="Empty")
-"""A group that has committed offsets but no record of its own, as ListGroups shows it."""
+"""A group with committed offsets but without records of its own, as in ListGroups."""
 
 
 def describe(records: GroupRecords) -> Group | None:
-    """Describe the group that consists of these records; None when there are none."""
+    """Return the group of these records; None without records."""
     if not records:
         return None
     newest = max(records.values(), key=lambda event: event.source_offset)
@@ -89,12 +89,12 @@ def _classic(records: GroupRecords) -> Group:
     )
 
 
-# --- groups whose members the coordinator assigns --------------------------------------------------------
+# --- groups whose coordinator assigns partitions ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Assignments:
-    """The members of a group whose members the coordinator assigns, and the epochs of the group."""
+    """The members of a group whose coordinator assigns partitions, and the epochs of the group."""
 
     members: Mapping[str, Value]
     current: Mapping[str, Value]
@@ -104,7 +104,6 @@ class _Assignments:
 
     @classmethod
     def read(cls, records: GroupRecords, kind: AssignedGroupType) -> "_Assignments":
-        """Read them from the records of a group."""
         members, current = member_values(records, kind), values_of(records, kind.current)
         return cls(
             members,
@@ -117,7 +116,7 @@ class _Assignments:
     def state(self, *, stable: int) -> str:
         """Return the state of a group with members (`ConsumerGroup.maybeUpdateGroupState`).
 
-        `stable` is the state of a member that has what it is to have.
+        `stable` is the state of a member that has its target assignment.
         """
         if self.epoch > self.target:
             return "Assigning"
@@ -145,10 +144,10 @@ def _consumer(records: GroupRecords) -> Group:
 
 
 def _preferred_assignor(members: Mapping[str, Value]) -> str | None:
-    """Return the server assignor that most members ask for.
+    """Return the server assignor that most members request.
 
-    None where none is asked for, since the broker's own configuration decides then, and where two are asked
-    for equally often (`ConsumerGroup.preferredServerAssignor`).
+    None if none is requested, since the broker's own configuration decides then, and if two are requested
+    equally often (`ConsumerGroup.preferredServerAssignor`).
     """
     asked = (member.get("serverAssignor") for member in members.values())
     counts = Counter(assignor for assignor in asked if assignor is not None).most_common(2)
@@ -157,9 +156,9 @@ def _preferred_assignor(members: Mapping[str, Value]) -> str | None:
 
 
 def _consumer_topics(members: Mapping[str, Value], resolved: Mapping[str, Value]) -> tuple[str, ...]:
-    """Return the subscribed names and what regular expressions were resolved to.
+    """Return the subscribed names and the topics that match subscribed regular expressions.
 
-    As for the coordinator, an expression that it has not resolved yet subscribes to nothing
+    As in the coordinator, an expression that is not resolved yet matches nothing
     (`ConsumerGroup.updateResolvedRegularExpression`).
     """
     topics = _subscribed_names(members)
@@ -200,7 +199,7 @@ def _streams(records: GroupRecords) -> Group:
 
 
 def _validated_topology_epoch(group: Value) -> int:
-    """Return for which topology the source topics were found; 0 before the group's first epoch record."""
+    """Return the epoch of the topology whose source topics exist; 0 before the group's first epoch record."""
     epoch: int = group.get("validatedTopologyEpoch", -1) if group else 0
     return epoch
 

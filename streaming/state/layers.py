@@ -1,8 +1,7 @@
-"""A table in two layers: a base that is written rarely, and what has changed since it was written.
+"""A table in two layers: a base that is written rarely, and the changes since it was written.
 
-The state of an offsets partition may hold many thousands of rows of which a batch changes a few. Kept in two
-layers, it is the few that are written each time, and the whole only once that costs no more than what was
-saved.
+The state of an offsets partition may have many thousands of rows, of which a batch changes a few. In two
+layers, each batch writes only the few; the whole table is written once that costs no more than was saved.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from streaming.common.pieces import take
 
 @dataclass(frozen=True)
 class LayerChange:
-    """What a few records do to a table: which rows of it are stale (their numbers), and what is added."""
+    """The effect of records on a table: the numbers of the stale rows, and the added rows."""
 
     stale: Index
     added: pa.Table
@@ -27,9 +26,9 @@ class LayerChange:
 
 @dataclass(frozen=True)
 class Layers:
-    """Rows of `base`, without those in `replaced` (their numbers, ascending), and the `recent` rows.
+    """The rows of `base` except those in `replaced` (their numbers, ascending), and the `recent` rows.
 
-    Neither `base` nor `recent` has more chunks per column than its bytes need.
+    `base` and `recent` have no more chunks per column than their bytes need.
     """
 
     base: pa.Table
@@ -38,12 +37,12 @@ class Layers:
 
     @classmethod
     def of(cls, table: pa.Table) -> "Layers":
-        """Return a table as a base without changes."""
+        """Return a base without changes."""
         return cls(table.combine_chunks(), table.schema.empty_table())
 
     @cached_property
     def table(self) -> pa.Table:
-        """The rows in force: those of the base that are left, in its order, then the recent ones."""
+        """The current rows: the remaining ones of the base, in its order, then the recent ones."""
         if not len(self.recent) and not len(self.replaced):
             return self.base
         if len(self.replaced) == len(self.base):
@@ -52,12 +51,12 @@ class Layers:
         return pa.concat_tables([of_base, self.recent]).combine_chunks()
 
     def __len__(self) -> int:
-        """Count the rows in force."""
         return len(self.base) - len(self.replaced) + len(self.recent)
 
     def where(self, name: str, values: pa.Array) -> tuple[pa.Table, Index]:
-        """Return the rows in force that have one of the values in a column, and their numbers in `table`,
-        without making that."""
+        """Return the current rows with one of the values in a column, and their numbers in `table` (not
+        built).
+        """
         is_one = [pc.is_in(rows[name], value_set=values).to_numpy() for rows in (self.base, self.recent)]
         of_base, of_recent = np.flatnonzero(is_one[0] & self._is_kept), np.flatnonzero(is_one[1])
         found = pa.concat_tables([take(self.base, of_base), take(self.recent, of_recent)])
@@ -68,7 +67,7 @@ class Layers:
     def updated(self, is_stale: Mask, added: pa.Table) -> "Layers":
         """Return the layers after a change: without the stale rows of `table`, with `added` at the end.
 
-        The base stays what it is.
+        The base stays the same.
         """
         is_kept = self._is_kept
         kept = np.flatnonzero(is_kept)
@@ -78,7 +77,7 @@ class Layers:
         return Layers(self.base, pa.concat_tables([left, added]).combine_chunks(), np.flatnonzero(~is_kept))
 
     def after(self, changes: Sequence[LayerChange]) -> "Layers":
-        """Return the layers after changes to other rows each; the same object if there are none."""
+        """Return the layers after changes of different rows; the same object without changes."""
         if not changes:
             return self
         is_stale = np.zeros(len(self), dtype=bool)
@@ -87,7 +86,7 @@ class Layers:
 
     @property
     def _is_kept(self) -> Mask:
-        """Which of the base's rows are in force."""
+        """Which rows of the base are current."""
         is_kept = np.ones(len(self.base), dtype=bool)
         is_kept[self.replaced] = False
         return is_kept

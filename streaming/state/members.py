@@ -1,7 +1,7 @@
-"""Members of groups, as far as the log tells: who they are, what they subscribe to, and what they have.
+"""Members of groups as far as the log shows them: identity, subscriptions and assignments.
 
-Partitions stand under the name of a topic or under its id, whichever the log has. Where a group has so much
-of this that its rows would be too large (`IN_DETAIL_UP_TO`), only who its members are is kept.
+An assignment has the name of a topic or its id, whichever the log has. If the records of a group are so large
+that its rows would be too large (`IN_DETAIL_UP_TO`), only the identities of its members are kept.
 """
 
 import base64
@@ -15,8 +15,8 @@ from streaming.state.group_records import GroupRecords, Value, single_value, val
 from streaming.state.group_types import CONSUMER, STREAMS, AssignedGroupType
 
 IN_DETAIL_UP_TO: Final = 8 * 1024 * 1024
-"""Characters of the records of a group, as the state keeps them: of those with more, only who the members are
-is told. A classic group is one record, of a megabyte at most where brokers keep to their defaults."""
+"""Characters of the records of a group in the state: above this limit only the identities of members are
+kept. A classic group is one record, of a megabyte at most with the brokers' defaults."""
 
 _TASKS: Final = {"activeTasks": "active", "standbyTasks": "standby", "warmupTasks": "warmup"}
 _UNNAMED: Final[Value] = {
@@ -30,7 +30,7 @@ _UNNAMED: Final[Value] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TopicAssignment:
-    """Partitions of a topic, or tasks of a subtopology, that a member has (schema `ASSIGNED`)."""
+    """Assigned partitions of a topic, or tasks of a subtopology (schema `ASSIGNED`)."""
 
     topic: str | None = None
     topic_id: str | None = None
@@ -41,7 +41,7 @@ class TopicAssignment:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A member as far as the log tells (schema `MEMBER`)."""
+    """A member as far as the log shows it (schema `MEMBER`)."""
 
     member_id: str
     group_instance_id: str | None
@@ -58,7 +58,7 @@ class Member:
     assignment_bytes: bytes | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """Return the member as a row of schema `MEMBER`."""
+        """Return a row of schema `MEMBER`."""
         return vars(self) | {
             "assignment": _rows(self.assignment),
             "target_assignment": _rows(self.target_assignment),
@@ -70,7 +70,7 @@ def _rows(assigned: Iterable[TopicAssignment] | None) -> list[dict[str, Any]] | 
 
 
 def is_in_detail(records: GroupRecords) -> bool:
-    """Tell whether a group that consists of these records is told of in detail."""
+    """Return whether a group with these records is kept in detail."""
     return sum(len(event.value or "") for event in records.values()) <= IN_DETAIL_UP_TO
 
 
@@ -78,7 +78,7 @@ def is_in_detail(records: GroupRecords) -> bool:
 
 
 def classic_members(group: Value, *, in_detail: bool) -> tuple[Member, ...]:
-    """Return the members of a classic group, from its one record, in the order of their ids."""
+    """Return the members of a classic group, from its one record, ordered by id."""
     speaks_consumer = group["protocolType"] == "consumer" and group["protocol"] is not None
     return tuple(
         Member(
@@ -93,10 +93,10 @@ def classic_members(group: Value, *, in_detail: bool) -> tuple[Member, ...]:
 
 
 def classic_topics(group: Value) -> tuple[str, ...] | None:
-    """Return what the members of a classic group subscribe to; None where the log does not say.
+    """Return the topics that the members of a classic group subscribe to; None if unknown.
 
-    Only the `consumer` protocol has subscriptions that the coordinator reads, and one that it cannot read
-    hides them all (`ClassicGroup.computeSubscribedTopics`).
+    The coordinator reads only subscriptions of the `consumer` protocol, and an unreadable one hides all of
+    them (`ClassicGroup.computeSubscribedTopics`).
     """
     if not group["members"]:
         return ()
@@ -112,7 +112,7 @@ def classic_topics(group: Value) -> tuple[str, ...] | None:
 
 
 def _classic_details(member: Value, speaks_consumer: bool) -> dict[str, Any]:
-    """Return what only the protocol of a member knows to read as well as its bytes."""
+    """Return the fields that only the protocol of a member can interpret, and their bytes."""
     topics, rack = _subscription_of(member["subscription"]) if speaks_consumer else (None, None)
     return {
         "rack_id": rack,
@@ -124,16 +124,16 @@ def _classic_details(member: Value, speaks_consumer: bool) -> dict[str, Any]:
 
 
 _SHORT_TEXT: Final = 4_096
-_LONG_TEXT: Final = 2 * 1024 * 1024  # a record has about a megabyte, base64 makes four bytes of three
+_LONG_TEXT: Final = 2 * 1024 * 1024  # a record has about a megabyte; base64 is a third longer
 
 _Subscription = tuple[tuple[str, ...] | None, str | None]
-"""Topics (None: they cannot be read) and rack."""
+"""Topics (None: unreadable) and rack."""
 
 
 def _subscription_of(subscription: str) -> _Subscription:
     """Return the topics and the rack of a subscription in base64, as `decoders.subscribed_topics`.
 
-    The same members are described before and after each record of their group, so these are cached: many
+    The same members are described before and after each record of their group, so results are cached: many
     short ones, and few long ones, of which one with a megabyte of names may take 20 MB.
     """
     if len(subscription) <= _SHORT_TEXT:
@@ -159,7 +159,7 @@ def _long_subscription(subscription: str) -> _Subscription:
 
 
 def _assignment_of(assignment: str) -> tuple[TopicAssignment, ...] | None:
-    """Return what an assignment in base64 gives; None where clients cannot read it."""
+    """Return the assignment in base64; None if clients cannot read it."""
     is_short = len(assignment) <= _SHORT_TEXT
     return _short_assignment(assignment) if is_short else _read_assignment(assignment)
 
@@ -176,11 +176,11 @@ def _short_assignment(assignment: str) -> tuple[TopicAssignment, ...] | None:
     return _read_assignment(assignment)
 
 
-# --- groups whose members the coordinator assigns --------------------------------------------------------
+# --- groups whose coordinator assigns partitions ---------------------------------------------------------
 
 
 def member_values(records: GroupRecords, kind: AssignedGroupType) -> dict[str, Value]:
-    """Return the members' values by id; one that only has a current assignment is a member too."""
+    """Return the members' values by id; a member may have nothing but a current assignment."""
     current = {part: _UNNAMED for of_type, part in records if of_type == kind.current}
     return dict(sorted({**current, **values_of(records, kind.member)}.items()))
 
@@ -193,7 +193,7 @@ def assigned_members(
     *,
     in_detail: bool,
 ) -> tuple[Member, ...]:
-    """Return the members of a group: from what each says of itself, and from how far it has come."""
+    """Return the members of a group from their metadata and current assignments, ordered as `members`."""
     target = values_of(records, kind.target_member) if in_detail else {}
     names = _topic_names(records, kind) if in_detail else {}
     return tuple(
@@ -216,7 +216,7 @@ def assigned_members(
 def _details(
     kind: AssignedGroupType, value: Value, current: Value, target: Value, names: Mapping[str, str]
 ) -> dict[str, Any]:
-    if kind is STREAMS:  # subscriptions are those of the group's topology
+    if kind is STREAMS:  # only the group has subscriptions, in its topology
         return {
             "rack_id": value.get("rackId"),
             "assignment": _tasks(current),
@@ -233,13 +233,13 @@ def _details(
 
 
 def _is_classic(value: Value) -> bool:
-    """Tell whether a member of a consumer group speaks the classic protocol (KIP-848): null is written out,
-    absent is an empty struct."""
+    """Return whether a member of a consumer group uses the classic protocol (KIP-848): in the JSON, null is
+    explicit and an absent field is an empty struct.
+    """
     return value.get("classicMemberMetadata", {}) is not None
 
 
 def _topic_names(records: GroupRecords, kind: AssignedGroupType) -> dict[str, str]:
-    """Return the names of topics that stand beside their ids in the records of a group, by id."""
     if kind.names is None:
         return {}
     value = single_value(records, kind.names)

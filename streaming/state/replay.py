@@ -1,16 +1,16 @@
-"""Replica of some offsets partitions: what group coordinators hold for the partitions that they lead.
+"""Replica of some offsets partitions: the state of the group coordinators that lead them.
 
-`replay` takes a shard and a batch of decoded records and gives the next shard and what changed. It is pure
-Arrow and numpy: no Spark, no clock, no I/O. What it computes is exactly what the coordinator's own replay
-leaves behind for everything below the last stable offset (Kafka: `OffsetMetadataManager.replay`,
+`replay` applies a batch of decoded records to a shard and returns the next shard and the changes. It is pure
+Arrow and numpy: no Spark, no clock, no I/O. The result equals the state that the coordinator's own replay
+reaches for everything below the last stable offset (Kafka: `OffsetMetadataManager.replay`,
 `GroupMetadataManager.replay`):
 
 - the newest record of a (group, topic, partition) wins, by its offset in the log: never by a timestamp, never
   by the size of the committed offset. Types 0 and 1 address the same entry. A tombstone removes it.
-- a commit whose value cannot be read keeps the last readable value and marks it with
+- a commit whose value is unreadable keeps the last readable value and marks it with
   `unreadable_source_offset`.
-- a group's tombstone does not touch offsets, it hides them: they are shown again once a commit or a record of
-  the group creates the group again.
+- a group's tombstone does not remove offsets but hides them: they are visible again once a commit or a record
+  of the group creates the group again.
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -43,7 +43,7 @@ from streaming.state.layers import LayerChange, Layers
 GROUP_RECORD_TYPES: Final = pa.array(list(TYPE_OF_RECORD), pa.int16())
 
 LOOKED_THROUGH: Final = 5_000
-"""Up to this many entries are merged as a whole: selecting those of some groups would take longer."""
+"""Up to this many entries, all are merged: selecting those of some groups would take longer."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,12 @@ class Shard:
 
     @classmethod
     def empty(cls) -> "Shard":
-        """Return the shard of partitions that nothing was read from yet."""
         return cls(Layers.of(ENTRIES.empty_table()), Layers.of(GROUP_RECORDS.empty_table()))
 
     def after(self, effects: Iterable["Effect"]) -> "Shard":
-        """Return the shard after effects that are about other offsets partitions each.
+        """Return the shard after effects on different offsets partitions.
 
-        What they leave as it was is the same object.
+        Tables that do not change are the same objects.
         """
         done = list(effects)
         return Shard(
@@ -72,33 +71,35 @@ class Shard:
 
 @dataclass(frozen=True)
 class Effect:
-    """What records do to a shard: to each of its tables (None: nothing), and the changes that readers see
-    (schema `CHANGES_IN_BATCH`)."""
+    """The effect of records on a shard: on each of its tables (None: no change), and the changes that readers
+    see (schema `CHANGES_IN_BATCH`).
+    """
 
     entries: LayerChange | None
     group_records: LayerChange | None
     changes: pa.Table
 
     def without_changes(self) -> "Effect":
-        """Return the same without the changes, once these are written."""
+        """Return the effect on the tables alone, once the changes are written."""
         return replace(self, changes=CHANGES_IN_BATCH.empty_table())
 
 
 def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
     """Apply a batch of decoded records; return the next shard and the changes (schema `CHANGES_IN_BATCH`).
 
-    Offsets partitions are replayed side by side, and one says nothing about another. There is at most one
-    change per key, with the value before and after the batch. A tombstone for an entry that is not held gives
-    a `remove` without `before`, since a replayed batch need not see what its first run saw. What the batch
-    leaves as it was is the same object in the next shard, and need not be written.
+    Offsets partitions are replayed independently of each other. There is at most one change per key, with the
+    values before and after the batch. A tombstone for an entry that is not held results in a `remove` without
+    `before`, since a repeated batch need not see the same state as its first run. Tables of the shard that
+    do not change are the same objects, and need not be written.
     """
     effect = effect_of(shard, records)
     return shard.after([effect]), effect.changes
 
 
 def effect_of(shard: Shard, records: pa.Table) -> Effect:
-    """Return what a batch of decoded records does to a shard, or a part of it that has all of the batch's
-    records of some offsets partitions."""
+    """Return the effect of a batch of decoded records on a shard, or of a part of the batch with all of its
+    records of some offsets partitions.
+    """
     records = _in_log_order(records)
     entries, numbers = _entries_concerned(shard.entries, records)
     group_records = shard.group_records.table
@@ -115,15 +116,16 @@ def effect_of(shard: Shard, records: pa.Table) -> Effect:
 
 
 def _entries_concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
-    """Return the entries that the records may change or depend on, and their numbers: those of their groups,
-    or all of a small shard."""
+    """Return the entries that the records may change or depend on, and their numbers: those of the same
+    groups, or all entries of a small shard.
+    """
     if len(entries) <= LOOKED_THROUGH:
         return entries.table, np.arange(len(entries))
     return entries.where("group", pc.unique(records["group"]).drop_null())
 
 
 def _in_log_order(records: pa.Table) -> pa.Table:
-    """Bring the records of each offsets partition together, in the order of its log."""
+    """Group the records by offsets partition, each in the order of its log."""
     partitions, offsets = (to_numbers(records[name]) for name in ("source_partition", "source_offset"))
     is_later = (partitions[:-1] == partitions[1:]) & (offsets[:-1] < offsets[1:])
     is_ordered = np.all(is_later | (partitions[:-1] < partitions[1:]))
@@ -131,7 +133,7 @@ def _in_log_order(records: pa.Table) -> pa.Table:
 
 
 def _is_about_group(records: pa.Table) -> Mask:
-    """Tell which records are about a group, under a readable key; their value may be unreadable."""
+    """Return which records are about a group, under a readable key; their value may be unreadable."""
     of_type = pc.is_in(records["record_type"], value_set=GROUP_RECORD_TYPES)
     return _mask(pc.and_(of_type, pc.is_valid(records["group"])))
 
@@ -142,9 +144,9 @@ def _mask(values: pa.ChunkedArray) -> Mask:
 
 
 class _GroupBatch:
-    """The records about groups in one batch: which groups they touch, before and after them.
+    """The group records of one batch, and the records of their groups before and after it.
 
-    One whose value cannot be read still says that its group is there.
+    An unreadable value still means that its group exists.
     """
 
     def __init__(
@@ -162,30 +164,29 @@ class _GroupBatch:
 
     @classmethod
     def read(cls, kept: pa.Table, records: pa.Table) -> "_GroupBatch":
-        """Read the batch's group records, and from `kept` what the shard holds of the groups they touch."""
+        """Convert the batch's group records; select from `kept` the held records of their groups."""
         is_readable = pc.is_valid(records["document"])
         events = read_events(records.filter(is_readable))
         unreadable = read_unreadable_events(records.filter(pc.invert(is_readable)))
         return cls(_records_by_group(kept, {event.placed_group for event in events}), events, unreadable)
 
     def change(self, kept: pa.Table) -> LayerChange | None:
-        """Return what the batch does to the group records that the shard holds; None: nothing."""
+        """Return the change of the shard's group records; None: nothing changes."""
         if not self.events:
             return None
         rows = [asdict(event) for records in self.after.values() for event in records.values()]
         return LayerChange(_rows_of(kept, self.after.keys()), pa.Table.from_pylist(rows, GROUP_RECORDS))
 
     def created(self) -> list[GroupEvent]:
-        """Return the records that create their group where it does not exist."""
+        """Return the records that create their group if it does not exist."""
         return [*(event for event in self.events if event.value is not None), *self.unreadable]
 
     def last(self) -> dict[PlacedGroup, GroupEvent]:
-        """Return, by group, the last record of the batch about it."""
         in_log_order = sorted([*self.events, *self.unreadable], key=lambda event: event.source_offset)
         return {event.placed_group: event for event in in_log_order}
 
     def ended(self) -> dict[PlacedGroup, GroupEvent]:
-        """Return, by group, the last record that removed the group object."""
+        """Return the last record that removed the group object, by group."""
         return {event.placed_group: event for event in self.events if event.ends_group}
 
 
@@ -198,7 +199,6 @@ def _records_by_group(kept: pa.Table, groups: Set[PlacedGroup]) -> dict[PlacedGr
 
 
 def _rows_of(kept: pa.Table, groups: Set[PlacedGroup]) -> Index:
-    """Return the numbers of the rows that are about some groups."""
     names = pa.array([*{name for _, name in groups}], pa.string())
     rows = np.flatnonzero(_mask(pc.is_in(kept["group"], value_set=names)))
     found = take(kept.select(["source_partition", "group"]), rows)
@@ -211,8 +211,8 @@ def _rows_of(kept: pa.Table, groups: Set[PlacedGroup]) -> Index:
 def _group_transitions(
     kept: pa.Table, merged: MergedEntries, about_groups: _GroupBatch
 ) -> Iterator[GroupTransition]:
-    """Compare groups before and after the batch: those with records in it, and those whose first visible
-    offset came or whose last one went, which are groups (simple ones) as long as they have offsets.
+    """Compare groups before and after the batch: those with records in it, and those that got their first
+    visible offset or lost their last one. Simple groups exist as long as they have offsets.
 
     A simple group whose last offset was removed is reported as gone even if its offsets were not held.
     """

@@ -1,11 +1,11 @@
-"""How a shard is kept in Spark's state: each of its tables as two values, a base and what changed since.
+"""The form of a shard in Spark's state: each of its tables is two values, a base and the changes since then.
 
-A base of B bytes is written again once the changes since then have cost as many bytes to write. With changes
-of d bytes a batch that is every sqrt(2 B / d) batches, where the sum of both kinds of writing is smallest,
-whatever B and d are.
+A base of B bytes is written again once writing the changes since then has cost as many bytes. With changes of
+d bytes a batch, that is every sqrt(2 B / d) batches, where the sum of both kinds of writing is minimal for
+all B and d.
 
-A base is read from Spark only where this process does not hold it already (`Bases`): with a million keys,
-carrying 40 MB from the state store to Python took longer than all the rest of a small batch.
+A base is read from Spark only if this process does not hold it already (`Bases`): with a million keys, moving
+40 MB from the state store to Python took longer than all the rest of a small batch.
 """
 
 from dataclasses import dataclass, field
@@ -20,29 +20,29 @@ from streaming.packing import codec
 from streaming.state.layers import Layers
 
 STATE_FORMAT: Final = 3
-"""Version of the state: of the values, their names and what they mean.
+"""Version of the state: of the values, their names and their meaning.
 
-The progress in the tables notes it too (`Progress.state_format`), so that another one is refused at start.
+The progress in the tables has it too (`Progress.state_format`), so that another one is refused at start.
 """
 
 REBUILD: Final = "`offsetlake rebuild` creates a new checkpoint and keeps the tables."
-"""What to do about a state that this release does not read."""
+"""Advice about a state that this release cannot read."""
 
 _FORMAT_KEY: Final = b"offsetlake.format"
 _REPLACED_KEY: Final = b"offsetlake.replaced"
 _WRITTEN_KEY: Final = b"offsetlake.written"  # bytes of earlier changes to the same base
-_BASE_KEY: Final = b"offsetlake.base"  # digest of the base that the changes belong to
+_BASE_KEY: Final = b"offsetlake.base"  # digest of the base of the changes
 
 
 MIXED: Final = "state of the job: expected the data of one run, found parts of two"
-"""How the message of `MixedStateError` begins, which comes to the driver as text."""
+"""Beginning of the message of `MixedStateError`, by which the driver recognizes it: it arrives as text."""
 
 
 class MixedStateError(OffsetlakeError):
-    """Base and recent rows do not belong together, so that what they were before is not known.
+    """Base and recent rows do not belong together, so that the state before the batch is unknown.
 
-    A batch that is begun again after a crash may leave other bytes for the same rows. So a snapshot of the
-    first run is the wrong one for what followed the second.
+    A batch that is repeated after a crash may write other bytes for the same rows. So a snapshot of the first
+    run does not match the changes that followed the second.
     """
 
     def __init__(self, found: str) -> None:
@@ -51,9 +51,9 @@ class MixedStateError(OffsetlakeError):
 
 @dataclass(frozen=True)
 class Values:
-    """A table as it is kept: Arrow streams of its base and of the recent rows, which name the base.
+    """A table as stored: Arrow streams of its base and of the recent rows, which have the digest of the base.
 
-    `decoded` is the base as a table, where it is known.
+    `decoded` is the base as a table, if known.
     """
 
     base: bytes
@@ -62,7 +62,7 @@ class Values:
 
     @classmethod
     def of(cls, layers: Layers) -> "Values":
-        """Write a table as a base, and beside it which one that is."""
+        """Write a table as a base, with empty recent rows."""
         table = layers.table
         base = _to_bytes(table, {})
         nothing = Layers(table, table.schema.empty_table())
@@ -70,21 +70,20 @@ class Values:
 
     @classmethod
     def read(cls, base: bytes, recent: bytes) -> "Values":
-        """Read the base of a table as it is kept; raises `MixedStateError` where it is not that of the recent
-        rows."""
+        """Read the base of a stored table; raises `MixedStateError` if the recent rows have another base."""
         if _base_of(recent) != _digest(base):
             raise MixedStateError("recent rows and another base than theirs")
         return cls(base, recent, _base_table(base))
 
     def layers(self) -> Layers:
-        """Read the table; raises `OtherFormatError` when another release wrote it."""
+        """Read the table; raises `OtherFormatError` if another release wrote it."""
         base = _base_table(self.base) if self.decoded is None else self.decoded
         recent = _read(self.recent)
         replaced = np.frombuffer(recent.schema.metadata[_REPLACED_KEY], "<i4").astype(np.int64)
         return Layers(base, recent.replace_schema_metadata(None), replaced)
 
     def updated(self, layers: Layers) -> "Values":
-        """Write what has become of the table: its recent rows, or all of it once that is due."""
+        """Write the changed table: its recent rows, or the whole once that is due."""
         if len(layers.recent) >= len(layers.base):
             return Values.of(layers)
         written = self._written_since_base()
@@ -95,7 +94,6 @@ class Values:
 
     @property
     def digest(self) -> bytes:
-        """The digest of the base."""
         return _base_of(self.recent)
 
     def _written_since_base(self) -> int:
@@ -103,16 +101,16 @@ class Values:
 
 
 class Bases:
-    """Decoded bases that this process has met, the newest of each shard, as long as there is room.
+    """Decoded bases that this process has read or written: the newest of each shard, up to a limit of bytes.
 
-    A base is found by a digest of its bytes, which the recent rows of the state name. So it does not matter
-    how it came here, nor which batches were since then repeated, taken back or done by other processes: it is
-    the base that the state means, or it is not found and is read.
+    A base is found by the digest of its bytes, which the recent rows of the state have. So it does not matter
+    how it came here, nor which batches were meanwhile repeated, rolled back or run by other processes: either
+    it is the base that the state refers to, or it is not found and is read.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held: dict[tuple[str, int], tuple[bytes, Values]] = {}  # with the digest
+        self._held: dict[tuple[str, int], tuple[bytes, Values]] = {}  # with the digest of the base
         self._bytes = 0
 
     def find(self, shard: tuple[str, int], recent: bytes) -> Values | None:
@@ -123,7 +121,7 @@ class Bases:
         return Values(held.base, recent, held.decoded)
 
     def hold(self, shard: tuple[str, int], values: Values) -> None:
-        """Hold the base of a shard, in place of its former one."""
+        """Hold the base of a shard in place of its former one."""
         if (former := self._held.pop(shard, None)) is not None:
             self._bytes -= _size(former[1])
         if self._bytes + _size(values) <= self._most_bytes:

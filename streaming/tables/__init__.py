@@ -1,7 +1,7 @@
 """The Delta tables: appending batches, folding them, and reading them as of any batch.
 
-`Tables` is one root with all tables; a `Snapshot` is what they held as of one batch. Reading them needs
-nothing above this package.
+`Tables` holds all tables of one root; a `Snapshot` is their content as of one batch. Reading needs no package
+above this one.
 """
 
 from streaming.tables.snapshot import LiveRows, Snapshot

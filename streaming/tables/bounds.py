@@ -1,14 +1,14 @@
-"""The bounds of texts as the Delta log has them: true ones, and short.
+"""The bounds of texts in the Delta log: correct and short.
 
-Other engines pass over a file whose bounds leave no room for what they look for; the data set of delta-rs
-passes over a file that has only one of two bounds, too. So every text has both: beginnings of long ones, the
-greatest counted up by one.
+Other engines skip a file whose bounds exclude the value they look for; the dataset of delta-rs also skips a
+file that has only one of the two bounds. So every text column has both. Bounds of long texts are prefixes;
+the last character of an upper bound is incremented.
 """
 
 from typing import Final
 
 LONGEST_BOUND: Final = 256
-"""Characters of a bound: what is longer is not worth its place in the log."""
+"""Characters of a bound; longer bounds would only lengthen the log."""
 
 _LAST: Final = "\U0010ffff"
 
@@ -21,8 +21,8 @@ def least_bound(text: str) -> str:
 def greatest_bound(text: str) -> str:
     """Return a text of at most `LONGEST_BOUND` characters that is not less than this one.
 
-    Texts are compared by their characters, which is by their bytes in UTF-8. One that begins with so many of
-    the last character has no such bound, and is returned as a whole.
+    Texts compare by code points, which is the order of their UTF-8 bytes. A text that begins with
+    `LONGEST_BOUND` times the last code point has no such bound and is returned whole.
     """
     if len(text) <= LONGEST_BOUND:
         return text
@@ -31,5 +31,5 @@ def greatest_bound(text: str) -> str:
 
 
 def _next(character: str) -> str:
-    """Return the character after one. Between U+D7FF and U+E000 there are only surrogates, which are none."""
+    """Return the next code point; surrogates (U+D800 to U+DFFF) are skipped."""
     return "\ue000" if character == "\ud7ff" else chr(ord(character) + 1)

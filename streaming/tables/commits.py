@@ -1,7 +1,8 @@
-"""Commits to the tables, beside those of maintenance and of other programs; and the progress that they say.
+"""Commits to the tables beside those of maintenance and of other programs, and the progress in their
+metadata.
 
-Every commit of the job to `changes` says in its metadata how far the job has come. An application transaction
-says which batch it was, so that a batch that Spark runs again is recognized.
+The metadata of every commit of the job to `changes` contains the job's progress. An application transaction
+identifies the batch, so that a batch that Spark runs again is recognized.
 """
 
 import json
@@ -18,35 +19,35 @@ from streaming.model.progress import Progress
 from streaming.tables.files import commit_files
 
 PROGRESS_KEY: Final = "offsetlake.progress"
-"""The metadata of a commit to `changes` under which it says the progress."""
+"""The metadata key of a commit to `changes` that holds the progress."""
 
 T = TypeVar("T")
 
 
 class ProgressMissingError(OffsetlakeError):
-    """Other programs have committed to `changes` so often that the job's last word is gone."""
+    """Other programs committed to `changes` so often that the log no longer holds a commit of the job."""
 
 
 def committed(commit: Callable[[], T], attempts: int = ATTEMPTS) -> T:
-    """Commit; again when a commit of maintenance came first and removed what this one builds on.
+    """Commit; retry when maintenance has committed first and removed files that this commit builds on.
 
-    Delta lets only one of the two stand. `commit` opens its table each time it is called, and repeats nothing
-    that is done.
+    Delta accepts only one of the two. `commit` opens its table at each call and does not repeat finished
+    work.
     """
     return retried(CommitFailedError, commit, attempts)
 
 
 def has_transaction(table: DeltaTable, application: str, version: int) -> bool:
-    """Tell whether a table has an application's transaction of this version or a later one.
+    """Whether a table has an application's transaction of this version or a later one.
 
-    delta-rs records application transactions but does not enforce them, so a writer asks first.
+    delta-rs records application transactions but does not enforce them, so a writer checks first.
     """
     newest = table.transaction_version(application)
     return newest is not None and newest >= version
 
 
 def has_all(table: DeltaTable, commit: CommitProperties) -> bool:
-    """Tell whether a table has all transactions of a commit, if that has any."""
+    """Whether a table has all transactions of a commit; false for a commit without transactions."""
     transactions = commit.app_transactions or []
     is_done = [has_transaction(table, done.app_id, done.version) for done in transactions]
     return bool(transactions) and all(is_done)
@@ -56,10 +57,11 @@ def has_all(table: DeltaTable, commit: CommitProperties) -> bool:
 
 
 def progress_of(changes: DeltaTable, storage: DeltaStorageHandler) -> Progress:
-    """Return what the newest commit up to the version that was opened says; without any a fresh `Progress`.
+    """Return the progress in the newest commit up to the opened version; a fresh `Progress` if no commit has
+    one.
 
-    Every commit of the job says it; commits of other programs, an ALTER for instance, are passed over.
-    (`DeltaTable.history` would tell of later versions too.) Raises `ProgressMissingError`.
+    Commits of other programs, such as ALTER TABLE, are skipped. (`DeltaTable.history` would include versions
+    after the opened one.) Raises `ProgressMissingError`.
     """
     for version in range(changes.version(), -1, -1):
         document = _commit_info(storage, version).get(PROGRESS_KEY)
@@ -69,9 +71,9 @@ def progress_of(changes: DeltaTable, storage: DeltaStorageHandler) -> Progress:
 
 
 def restate_progress(changes: DeltaTable, storage: DeltaStorageHandler) -> None:
-    """Commit the progress again if the newest commit does not say it, so that older ones may go.
+    """Commit the progress again unless the newest commit contains it, so that older commits can be deleted.
 
-    The commit goes directly on top of the version that was opened, else `CommitFailedError` is raised.
+    Commits directly on top of the opened version, or raises `CommitFailedError`.
     """
     progress = progress_of(changes, storage)
     if progress == Progress() or PROGRESS_KEY in _commit_info(storage, changes.version()):
@@ -81,7 +83,6 @@ def restate_progress(changes: DeltaTable, storage: DeltaStorageHandler) -> None:
 
 
 def _commit_info(storage: DeltaStorageHandler, version: int) -> dict[str, Any]:
-    """Read what a commit says about itself."""
     try:
         with storage.open_input_file(f"_delta_log/{version:020}.json") as commit:
             actions = [json.loads(line) for line in commit.read().splitlines()]

@@ -1,4 +1,4 @@
-"""What `changes` tells as a feed: the steps of positions, offsets that were removed, all rows in order."""
+"""Reads `changes` in order: steps of committed offsets, removed offsets, groups over time, all rows."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,11 +22,11 @@ HISTORY: Final = pa.schema(
         ("group", pa.string()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
-        ("committed_offset", pa.int64()),  # null = removed, or never readable
-        ("step", pa.int64()),  # from the position before; null = one of the two is not there
-        COMMITS,  # how many; null = not known
+        ("committed_offset", pa.int64()),  # null: removed, or never readable
+        ("step", pa.int64()),  # from the committed offset before; null: one of the two is missing
+        COMMITS,  # how many; null: unknown
         ("event", pa.string()),  # first, commit, rewind or removed
-        ("cause", pa.string()),  # why removed; null = not removed
+        ("cause", pa.string()),  # null: not removed
         ("metadata", pa.string()),
         ("commit_timestamp", TIMESTAMP),
         ("sequence", pa.int64()),  # of the batch
@@ -36,29 +36,29 @@ HISTORY: Final = pa.schema(
 DROPS: Final = pa.schema(
     [
         *KEY,
-        OFFSETS.field("committed_offset"),  # the last one; null = never readable
+        OFFSETS.field("committed_offset"),  # the last one; null: never readable
         *(CHANGES.field(name) for name in ("source_partition", "source_offset", "source_timestamp")),
         CHANGES.field("sequence"),
     ]
 )
-"""What is read of removed offsets, with the place of the tombstone."""
+"""Removed offsets, with the position of the tombstone."""
 
 REMOVALS: Final = pa.schema(
     [
         *KEY,
-        pa.field("removed_offset", pa.int64()),  # the last before it went; null = it was never readable
-        pa.field("removed_at", TIMESTAMP),  # of the record that removed it
+        pa.field("removed_offset", pa.int64()),  # the last one before the removal; null: never readable
+        pa.field("removed_at", TIMESTAMP),  # timestamp of the record that removed it
         CHANGES.field("cause"),  # one of `causes.CAUSES`
-        CHANGES.field("sequence"),  # of the batch: which of two removals came later, whatever the clocks say
+        CHANGES.field("sequence"),  # of the batch: orders two removals whatever the clocks do
         CHANGES.field("source_partition"),
     ]
 )
-"""What is read of removed offsets for people."""
+"""Removed offsets, for users."""
 
 COMMITTED: Final = pa.schema(
     [
         *KEY,
-        ("committed_offset", pa.int64()),  # null: it was removed, or could not be read
+        ("committed_offset", pa.int64()),  # null: removed, or unreadable
         ("committed_at", TIMESTAMP),  # by the coordinator's clock
         ("written_at", TIMESTAMP),  # of the batch, by the job's clock
         ("is_removed", pa.bool_()),
@@ -66,44 +66,45 @@ COMMITTED: Final = pa.schema(
         *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
     ]
 )
-"""What is read of commits."""
 
 REWINDS: Final = pa.schema(
     [
         *KEY,
         ("committed_offset", pa.int64()),
-        ("committed_at", TIMESTAMP),  # by the coordinator's clock; no later than it was written
+        ("committed_at", TIMESTAMP),  # by the coordinator's clock; at most written_at
         ("offset_before", pa.int64()),
-        ("before_at", TIMESTAMP),  # when that was committed
-        ("topic_id", pa.string()),  # this and the next: null = not in the log, which has the topic's name
+        ("before_at", TIMESTAMP),  # when offset_before was committed
+        ("topic_id", pa.string()),  # this and the next: null: unknown, the log has only the topic's name
         ("topic_id_before", pa.string()),
         ("written_at", TIMESTAMP),  # of the batch
         *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
     ]
 )
-"""What is read of commits that went back."""
+"""Commits of a lower offset than the one before."""
 
 GROUP_STEPS: Final = pa.schema(
     [
         KEY[0],
         *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
-        GROUPS.field("state"),  # null: the group was not there
+        GROUPS.field("state"),  # null: the group did not exist
         ("members", pa.list_(MEMBER_IDENTITY)),  # the same
     ]
 )
-"""What is read of groups over time; `source_offset` and `sequence` null: before the first change kept."""
+"""States and members of groups over time; `source_offset` and `sequence` null: before the first kept change.
+"""
 
 GROUPS_OVER_TIME: Final = pa.schema([*GROUPS, ("written_at", TIMESTAMP)])
-"""How groups were from a moment on (by the job's clock); null: they were removed then."""
+"""Groups from a moment on (`written_at`, by the job's clock); null: removed at that moment."""
 
 ASSIGNED_PARTITIONS: Final = pa.schema(
-    [KEY[1], ("topic_id", pa.string()), KEY[2]]  # of a topic the log has the name or the id
+    [KEY[1], ("topic_id", pa.string()), KEY[2]]  # the name or the id, whichever the log has
 )
-"""Topic partitions that members of groups have."""
+"""Topic partitions assigned to members of groups."""
 
 EVENTS: Final = ("first", "commit", "rewind", "removed")
-"""What a step of a position can be: the first commit of a key, one forward or in place, one back, its end. As
-read, a commit to a topic that was recreated is one back: `list_history` calls it `commit`."""
+"""Kinds of steps: the first commit of a key, a commit forward or in place, a commit backwards, a removal. As
+read, a commit to a recreated topic may be a `rewind`; `list_history` calls it `commit`.
+"""
 
 _STEPS_READ: Final = pa.schema(
     [*[field for field in HISTORY if field.name != "step"], ("earlier", pa.int64())]
@@ -127,10 +128,11 @@ def read_steps(
     until: int | None = None,
     events: Sequence[str] = (),
 ) -> pa.Table:
-    """Return the steps of the positions of groups (None: all; schema `HISTORY`), in order, up to a sequence.
+    """Return the steps of the committed offsets of groups (None: all; schema `HISTORY`), in order, up to a
+    sequence.
 
-    Those since a moment and up to another (ms), or all that are kept, and of the named `EVENTS` or of all.
-    Commits of one key that came within one batch are one step, that of the last of them, which says how many.
+    `since` and `until` (ms, inclusive) limit the time, `events` the kinds of steps. Several commits of one
+    key in one batch are one step, with the values of the last commit and their number.
     """
     was_held = """NOT ("op" = 'remove' AND "before" IS NULL)"""
     rows = select(
@@ -153,7 +155,7 @@ def read_steps(
     return rows.append_column("step", step).select(HISTORY.names).cast(HISTORY)
 
 
-# --- commits, and who was there ------------------------------------------------------------------------
+# --- commits and groups ---------------------------------------------------------------------------------
 
 
 def commits_between(
@@ -165,9 +167,11 @@ def commits_between(
     until: int | None = None,
     in_order: bool = True,
 ) -> pa.Table:
-    """Read what was committed between two moments (ms), these included, up to a sequence: rows of schema
-    `COMMITTED`, those of a key in the order of the log, unless `in_order` is false; of one batch the last of
-    each key."""
+    """Read the commits between two moments (ms, inclusive), up to a sequence (schema `COMMITTED`).
+
+    The commits of a key are in the order of the log, unless `in_order` is false. Of one batch only the last
+    commit of each key is there.
+    """
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)},
@@ -187,8 +191,9 @@ def commits_between(
 def pauses_since(
     changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, longer_than_ms: int
 ) -> pa.Table:
-    """Read the commits (schema `PAUSES`) since a moment (ms) that came after so long a pause, and the first
-    ones of keys, in no order."""
+    """Read the commits since a moment (ms) that followed a pause longer than `longer_than_ms`, and the first
+    commits of keys (schema `PAUSES`), in no order.
+    """
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)}, "after"['commit_timestamp'] AS "committed_at",
@@ -203,7 +208,6 @@ def pauses_since(
 
 
 def _of_offsets(groups: Sequence[str] | None, up_to: int, since: int | None, until: int | None = None) -> str:
-    """Write the condition that a row is about an offset of groups (None: all), written between moments."""
     conditions = [
         f""""kind" = 'offset' AND "sequence" <= {up_to}""",
         *([] if groups is None else [is_one_of("group", groups)]),
@@ -222,8 +226,9 @@ def rewinds_between(
     since: int,
     until: int | None = None,
 ) -> pa.Table:
-    """Read the commits that went back (schema `REWINDS`) in a range of sequences, of batches written since a
-    moment (ms), in the order of the log; of one batch the last commit of each key."""
+    """Read the commits of lower offsets (schema `REWINDS`) in a range of sequences, of batches written
+    between two moments (ms), in the order of the log. Of one batch only the last commit of each key counts.
+    """
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)}, "after"['committed_offset'] AS "committed_offset",
@@ -242,8 +247,9 @@ def rewinds_between(
 
 
 def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
-    """Read how groups were over the time that is kept (schema `GROUP_STEPS`), in no order; also how they were
-    before their first change."""
+    """Read the states and members of groups over the kept history (schema `GROUP_STEPS`), in no order; also
+    those before the first change.
+    """
     of_groups = "true" if groups is None else is_one_of("group", groups)
 
     def value(side: str) -> str:
@@ -269,8 +275,9 @@ def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
 def groups_between(
     changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, until: int
 ) -> pa.Table:
-    """Read how groups were after what was written between two moments (ms), these included, up to a sequence:
-    rows of schema `GROUPS_OVER_TIME`, in the order of the log."""
+    """Read the groups after each change written between two moments (ms, inclusive), up to a sequence: rows
+    of schema `GROUPS_OVER_TIME`, in the order of the log.
+    """
     rows = select(
         f"""
         SELECT {value_columns("groups", "after")}, "batch_time" AS "written_at" FROM changes
@@ -283,12 +290,11 @@ def groups_between(
     return rows.cast(GROUPS_OVER_TIME)
 
 
-# --- the offsets that were removed -----------------------------------------------------------------------
+# --- removed offsets -------------------------------------------------------------------------------------
 
 
 def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) -> pa.Table:
-    """Read the offsets (schema `DROPS`) that were removed for a cause in a range of sequences, the last
-    first."""
+    """Read the offsets (schema `DROPS`) removed for a cause in a range of sequences, the last first."""
     keys = names(KEY_NAMES)
     rows = select(
         f"""
@@ -305,10 +311,9 @@ def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) ->
 
 
 def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
-    """Read the offsets (schema `REMOVALS`) that were removed up to a sequence.
+    """Read the offsets (schema `REMOVALS`) of groups (None: all) removed up to a sequence, in no order.
 
-    Those of all groups or of the named ones, in no order. Left out are tombstones of offsets that were not
-    held: what they removed is not known.
+    Tombstones of offsets that the tables did not hold are left out: the removed value is unknown.
     """
     conditions = [
         f""""sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove' AND "before" IS NOT NULL""",
@@ -326,8 +331,9 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
 
 
 def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
-    """Read which keys changed up to a sequence (columns `KEY_NAMES`; for groups the last two are null):
-    those of all groups or of the named ones, each once."""
+    """Read the distinct keys of groups (None: all) that changed up to a sequence (columns `KEY_NAMES`; for
+    groups the last two are null).
+    """
     of_groups = "true" if groups is None else is_one_of("group", groups)
     rows = select(
         f"""
@@ -340,7 +346,7 @@ def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) ->
 
 
 def first_set(changes: DeltaTable, group: str, *, after: int) -> int | None:
-    """Return when a group or an offset of it was first written (ms) after a moment; None: not since."""
+    """Return when (ms) a group or an offset of it was first written after a moment (ms); None: not since."""
     first = select(
         f"""
         SELECT min("batch_time") AS "first" FROM changes
@@ -353,39 +359,40 @@ def first_set(changes: DeltaTable, group: str, *, after: int) -> int | None:
     return moment
 
 
-# --- what is committed and subscribed to -------------------------------------------------------------------
+# --- commits and subscriptions --------------------------------------------------------------------------
 
 
 def partitions_in(offsets: DeltaTable) -> pa.Table:
-    """Read the topic partitions (columns topic, partition) of the folded table of offsets, each once."""
+    """Read the distinct topic partitions (columns topic, partition) of the folded table `offsets`."""
     return _partitions("offsets", offsets=offsets)
 
 
 def partitions_committed(changes: DeltaTable, *, after: int, up_to: int) -> pa.Table:
-    """Read the topic partitions of which offsets were set in a range of sequences, each once."""
+    """Read the distinct topic partitions whose offsets were set in a range of sequences."""
     of = f""""kind" = 'offset' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
     return _partitions(f"changes WHERE {of}", changes=changes)
 
 
 def topics_of(groups: DeltaTable) -> pa.Table:
-    """Read the topics (column topic) that those of the folded table of groups subscribe to, each once."""
+    """Read the distinct topics (column topic) to which groups of the folded table `groups` subscribe."""
     return _topics(""""subscribed_topics" AS "topics" FROM groups""", groups=groups)
 
 
 def topics_subscribed(changes: DeltaTable, *, after: int, up_to: int) -> pa.Table:
-    """Read the topics that groups which changed in a range of sequences subscribe to, each once."""
+    """Read the distinct topics to which groups that changed in a range of sequences subscribe."""
     of = f""""kind" = 'group' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
     return _topics(f""""after"['subscribed_topics'] AS "topics" FROM changes WHERE {of}""", changes=changes)
 
 
 def partitions_of_members(groups: DeltaTable) -> pa.Table:
-    """Read the topic partitions (schema `ASSIGNED_PARTITIONS`) that members of the folded table of groups
-    have, each once; those of share groups, which commit elsewhere, are left out."""
+    """Read the distinct topic partitions (schema `ASSIGNED_PARTITIONS`) assigned to members of groups of the
+    folded table `groups`. Share groups are left out: they commit elsewhere.
+    """
     return _assigned(""""members" FROM groups WHERE "type" <> 'share'""", groups=groups)
 
 
 def partitions_assigned(changes: DeltaTable, *, after: int, up_to: int) -> pa.Table:
-    """Read those that members of groups which changed in a range of sequences have, each once."""
+    """As `partitions_of_members`, of groups that changed in a range of sequences."""
     of = f""""kind" = 'group' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
     members = """"after"['members'] AS "members" FROM changes"""
     return _assigned(f"""{members} WHERE {of} AND "after"['type'] <> 'share'""", changes=changes)
@@ -419,7 +426,9 @@ def _topics(lists: str, **tables: DeltaTable) -> pa.Table:
 
 
 def rows_in_order(table: DeltaTable, schema: pa.Schema, condition: str = "true") -> pa.Table:
-    """Read the rows of `changes` or `quarantine` that fulfil a condition: batch by batch, in their order."""
+    """Read the rows of `changes` or `quarantine` that match a condition, ordered by batch and source
+    position.
+    """
     rows = select(
         f"""
         SELECT {names(schema.names)} FROM log WHERE {condition}

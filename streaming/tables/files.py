@@ -1,12 +1,11 @@
-"""Writes rows of Delta tables: Arrow makes the files, on all cores, and delta-rs commits them together.
+"""Writes rows of Delta tables: Arrow writes the files on all cores, delta-rs commits them together.
 
-delta-rs alone writes a million rows on one core while the others wait. What the log says of the files is the
-same: their partition, number of rows and nulls, and the bounds of the columns by which files are passed over.
+delta-rs alone writes a million rows on one core while the others wait. The log has the same facts about the
+files: partition, number of rows and nulls, and the bounds of the columns used for data skipping.
 
-Names and small numbers repeat: they are written with dictionaries. Offsets and timestamps hardly do: a
-dictionary of them would be as large as they are. They are written as differences, which every reader of
-Parquet has known for years (Spark from 3.3). delta-rs, which rewrites files, cannot tell fields of structs
-apart: it leaves them to the compression.
+Names and small numbers repeat, so they are dictionary-encoded. Offsets and timestamps hardly repeat: their
+dictionary would be as large as the column. They are delta-encoded, which Parquet readers support (Spark from
+3.3). delta-rs, which rewrites files, cannot set the encoding of struct fields: it only compresses them.
 """
 
 import json
@@ -35,17 +34,17 @@ from streaming.common.times import now_ms
 from streaming.tables.bounds import greatest_bound, least_bound
 
 ROWS_WORTH_A_FILE: Final = 200_000
-"""From twice as many rows of one partition on, cores share them: so many are worth a file."""
+"""Rows that justify a file of their own: from twice as many rows of one partition on, cores share them."""
 
 
-_HELD_FILE_BYTES: Final = 4_096  # about what objects take, however few rows there are
+_HELD_FILE_BYTES: Final = 4_096  # about the size of the objects, however few the rows
 
 
 class RecentFiles:
-    """Rows of files that were read lately, for whoever asks about the same table again and again.
+    """A cache of the rows of recently read files, for repeated reads of one table.
 
-    A file of a Delta table never changes, and no other one ever has its name: which files there are is looked
-    up in the log each time. So rows that are held cannot be old ones. Threads may share it.
+    It cannot be stale: a file of a Delta table never changes, its name is never reused, and the log decides
+    which files belong to the table. Threads may share it.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -54,7 +53,7 @@ class RecentFiles:
         self._lock = threading.Lock()
 
     def rows(self, name: str, read: Callable[[], Iterable[pa.RecordBatch]]) -> list[pa.RecordBatch]:
-        """Return the rows of a file by its whole name; `read` reads them where they are not held."""
+        """Return the rows of a file by its full path; `read` reads them if they are not cached."""
         with self._lock:
             if name in self._held:
                 self._held.move_to_end(name)
@@ -77,10 +76,10 @@ def _size_of(rows: Sequence[pa.RecordBatch]) -> int:
 
 CORES: Final = os.cpu_count() or 1
 BOUNDED_COLUMNS: Final = "delta.dataSkippingStatsColumns"
-"""The table property that names the columns whose bounds are noted in the log."""
+"""The table property that names the columns with bounds in the log."""
 
 ROW_GROUP_ROWS: Final = 128 * 1024
-"""Rows of a row group: readers skip what lies below a fold's mark by row group."""
+"""Rows of a row group; readers skip row groups below a fold mark."""
 
 _DIFFERENCES: Final = "DELTA_BINARY_PACKED"
 _REPEATED: Final = ColumnProperties(dictionary_enabled=True)
@@ -89,11 +88,10 @@ _OTHERS: Final = ColumnProperties(dictionary_enabled=False)
 
 
 class NewFiles:
-    """Files of rows on their way into a table: at the end of a `with` block those are deleted for which no
-    commit was tried.
+    """New files of a table. At the end of a `with` block, files for which no commit was tried are deleted.
 
-    After a commit that failed they stay, as it may have arrived. Those, and what a killed process leaves,
-    maintenance deletes once they are old. Threads may share an object.
+    After a failed commit they stay, since the commit may have arrived. Maintenance deletes those, and the
+    files of killed processes, once they are old. Threads may share an object.
     """
 
     def __init__(self, storage: DeltaStorageHandler) -> None:
@@ -103,17 +101,17 @@ class NewFiles:
 
     @contextmanager
     def output(self, path: str) -> Iterator[pa.NativeFile]:
-        """Write a file at a path in the folder of the table."""
+        """Open a file for writing, at a path relative to the table."""
         self._paths.append(path)
         with PyFileSystem(self._storage).open_output_stream(path) as file:
             yield file
 
     def add(self, file: AddAction) -> None:
-        """Note what a commit is to say of a file that is written."""
+        """Add a written file to the next commit."""
         self._added.append(file)
 
     def commit(self, table: DeltaTable, removed: Sequence[RemoveAction], commit: CommitProperties) -> None:
-        """Add all files and remove others, as `commit_files` does."""
+        """Add all files and remove others in one commit; see `commit_files`."""
         self._paths = []
         commit_files(table, self._added, removed, commit)
 
@@ -122,7 +120,7 @@ class NewFiles:
 
     def __exit__(self, *_: object) -> None:
         for path in self._paths:
-            with suppress(OSError):  # it was never there, or the storage is gone: maintenance finds it then
+            with suppress(OSError):  # it was never created, or the storage is gone: maintenance finds it
                 self._storage.delete_file(path)
         self._paths = []
 
@@ -135,9 +133,9 @@ def write_files(
     row_group_rows: int = ROW_GROUP_ROWS,
     cores: int | None = None,
 ) -> None:
-    """Write rows to new files, on so many cores (None: all).
+    """Write rows to new files on up to `cores` cores (None: all).
 
-    The table is partitioned by one column, or not at all.
+    The table has one partition column or none.
     """
     write_file = partial(_write, new, bounded_columns(table), row_group_rows)
     if not (columns := table.metadata().partition_columns):
@@ -160,8 +158,9 @@ def commit_files(
 ) -> None:
     """Add and remove files in one commit; `table` stays as it was opened.
 
-    That a compaction has meanwhile replaced files that are to be removed is not noticed by delta-rs: `commit`
-    must then allow no retries (`max_commit_retries=0`): `CommitFailedError` follows any other commit.
+    delta-rs does not notice that a compaction has meanwhile replaced files to be removed. With removed files,
+    `commit` must allow no retries (`max_commit_retries=0`), so that any other commit raises
+    `CommitFailedError`.
     """
     columns = table.metadata().partition_columns
     table.create_write_transaction(
@@ -172,11 +171,10 @@ def commit_files(
 def replace_rows(
     table: DeltaTable, storage: DeltaStorageHandler, rows: pa.Table, commit: CommitProperties
 ) -> None:
-    """Replace all rows of a table without partitions, in one commit; `table` stays as it was opened.
+    """Replace all rows of an unpartitioned table in one commit; `table` stays as it was opened.
 
-    In the files that a merge by delta-rs writes other engines cannot look for texts: they are of the type
-    `string_view`, which Arrow does not compare.
-    As to `commit` see `commit_files`.
+    A merge by delta-rs writes files with the type `string_view`, which Arrow does not compare, so other
+    engines cannot filter them by text. About `commit` see `commit_files`.
     """
     removed = [removal(file) for file in pa.table(table.get_add_actions()).to_pylist()]
     with NewFiles(storage) as new:
@@ -185,7 +183,7 @@ def replace_rows(
 
 
 def removal(file: Mapping[str, Any], partition: Mapping[str, str] | None = None) -> RemoveAction:
-    """Return the action that removes a file, as delta-rs lists it, of a partition if there are any."""
+    """Return the action that removes a file as listed by delta-rs, of a partition if the table has any."""
     return RemoveAction(
         path=file["path"],
         data_change=True,
@@ -197,14 +195,14 @@ def removal(file: Mapping[str, Any], partition: Mapping[str, str] | None = None)
 
 @dataclass(frozen=True)
 class _Part:
-    """What becomes one file: those of `rows` that belong to a partition, which may be all."""
+    """The rows of one new file: the rows of `rows` that belong to `partition`, perhaps all."""
 
     rows: pa.Table
     partition: pa.Scalar
 
 
 def _parts(rows: pa.Table, column: str, most: int) -> list[_Part]:
-    """Give each partition a file, or up to `most` if there is one partition alone with many rows."""
+    """Return one part for each partition; for a single partition with many rows up to `most` parts."""
     partitions = pc.unique(rows[column])
     if len(partitions) != 1:
         return [_Part(rows, partition) for partition in partitions]
@@ -243,13 +241,13 @@ def _write(
     )
 
 
-# --- what the log says of files --------------------------------------------------------------------------
+# --- statistics in the log --------------------------------------------------------------------------------
 
 
 def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
-    """Return what the log says of a file: its number of rows, nulls and bounds of some columns.
+    """Return the statistics of a file for the log: number of rows, and nulls and bounds of the columns.
 
-    Only a column that is null throughout has no bounds. Those of long texts are shorter (`tables.bounds`).
+    Only an all-null column has no bounds. Bounds of long texts are shortened (`tables.bounds`).
     """
     nulls = {column: rows[column].null_count for column in columns}
     bounds = {
@@ -266,15 +264,15 @@ def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def statistics_text(rows: pa.Table, columns: Sequence[str]) -> str:
-    """Write the statistics as they stand in the log.
+    """Return the statistics as the JSON text in the log.
 
-    In the escapes that JSON has for characters beyond U+FFFF, delta-rs misreads those of even planes.
+    Not in ASCII: of the JSON escapes for code points above U+FFFF, delta-rs misreads those of even planes.
     """
     return json.dumps(statistics(rows, columns), ensure_ascii=False)
 
 
 def bounded_columns(table: DeltaTable) -> list[str]:
-    """Return the columns whose bounds are noted: those that the table names, else texts, numbers, moments."""
+    """Return the columns with bounds: those in the table property, else all texts, numbers and timestamps."""
     metadata = table.metadata()
     if named := metadata.configuration.get(BOUNDED_COLUMNS):
         return named.split(",")
@@ -297,14 +295,14 @@ def _greatest(bound: str | int | datetime) -> str | int:
 def _written(bound: int | datetime) -> str | int:
     if not isinstance(bound, datetime):
         return bound
-    return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"  # whole ones, in all tables
+    return bound.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"  # always whole ms
 
 
-# --- how columns are put into files ----------------------------------------------------------------------
+# --- encodings -------------------------------------------------------------------------------------------
 
 
 def writer_properties(table: DeltaTable, *, row_group_rows: int | None = None) -> WriterProperties:
-    """Return how delta-rs is to write files of a table."""
+    """Return the options with which delta-rs writes files of a table."""
     by_column = {
         field.name: _NUMBERS if _is_large(field.type) else _REPEATED
         for field in pa.schema(table.schema().to_arrow())
@@ -319,7 +317,7 @@ def writer_properties(table: DeltaTable, *, row_group_rows: int | None = None) -
 
 
 def arrow_options(schema: pa.Schema) -> dict[str, Any]:
-    """Return how Arrow is to write files of these columns: options of `pyarrow.parquet.write_table`."""
+    """Return the options of `pyarrow.parquet.write_table` for files of these columns."""
     leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
     return {
         "compression": "zstd",
@@ -331,7 +329,7 @@ def arrow_options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Give the columns that a field is written as, by the names that Parquet has for them."""
+    """Yield the leaf columns of a field, with their path in Parquet."""
     if pa.types.is_struct(kind):
         for child in kind:
             yield from _leaves(f"{path}.{child.name}", child.type)

@@ -1,14 +1,14 @@
 """The folded tables `offsets` and `groups`: their layout, how they are folded, and read at a sequence.
 
-A folded table holds what is live at one sequence of `changes`, its mark. What was live at any other sequence
-follows from it: changes above the mark are applied, changes below it undone, so a question costs what lies
-between the two and not what has ever happened.
+A folded table holds the live rows as of one sequence of `changes`, its mark. The rows as of any other
+sequence follow from it: changes above the mark are applied, changes below it undone. So a read costs what
+lies between the two sequences, not the whole history.
 
-Both tables are partitioned by `bucket`, a hash of the group: the rows of one group stand in one small file,
-and a fold rewrites only the files of groups that changed.
+Both tables are partitioned by `bucket`, a hash of the group: the rows of one group are in one small file, and
+a fold rewrites only the files of groups that changed.
 
-A fold divides the changes into buckets while it reads them, and then does a few buckets at a time: what it
-holds besides the changes is small, and its hash tables fit into the cache of a core.
+A fold splits the changes by bucket while it reads them, then merges a few buckets at a time. So it holds
+little memory besides the changes, and its hash tables fit into the cache of a core.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,45 +34,43 @@ from streaming.tables.files import CORES, NewFiles, removal, write_files
 from streaming.tables.select import is_one_of, names, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
-"""The application id under which a folded table notes up to which sequence it was folded."""
+"""The application id under which a folded table keeps its mark."""
 
 BUCKETS: Final = 16
-"""Number of files that a folded table is spread over. Fixed: a table root keeps it for life."""
+"""Number of files of a folded table. Fixed for the life of a table root."""
 
 _HELD_BYTES: Final = 1024 * 1024 * 1024
-"""So many bytes of changes are held at a time while they are folded; of one bucket any number."""
+"""Bytes of changes that a fold holds at a time; the changes of one bucket are always held together."""
 
 _SPLIT_BYTES: Final = 8 * 1024 * 1024
-"""Changes are divided into buckets when so many bytes of them have been read."""
+"""Changes are split by bucket each time this many bytes have been read."""
 
 _FEW_BYTES: Final = 2 * 1024 * 1024
-"""Of so few bytes, one copy is quicker than one for each bucket."""
+"""Below this size, one copy is faster than one for each bucket."""
 
 _PORTION_BYTES: Final = 32 * 1024 * 1024
-"""Buckets are folded together, by one core, as long as they are no larger: few enough for its cache."""
+"""Largest size of buckets that one core folds together: small enough for its cache."""
 
 _FILE_BYTES: Final = PIECE_BYTES
-"""So many bytes of rows become one file at most, or one row."""
+"""Bytes of rows in one file at most; a file has at least one row."""
 
 _AT_ONCE: Final = min(CORES, 4)
-"""Portions that are folded beside each other: each takes memory of its own."""
+"""Portions folded in parallel; each takes memory of its own."""
 
 BUCKET: Final = pa.field("bucket", pa.int32())
 
 ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
-"""The columns of each folded table that readers see; in the table `bucket` follows."""
+"""The columns of each folded table for readers; the table has `bucket` after them."""
 
 Value = Literal["before", "after"]
-"""One of the two values of a change."""
 
 Files = list[dict[str, Any]]
-"""Files of a folded table, as delta-rs lists them."""
+"""Files of a folded table as listed by delta-rs."""
 
 KEYS: Final[Mapping[str, list[str]]] = {"offsets": KEY_NAMES, "groups": ["group"]}
-"""The columns that identify a row of each folded table."""
 
 KINDS: Final[Mapping[str, str]] = {"offsets": "offset", "groups": "group"}
-"""The kind that the changes of each folded table have."""
+"""The `kind` of the changes that belong to each folded table."""
 
 
 def fold_mark(table: DeltaTable) -> int:
@@ -81,7 +79,7 @@ def fold_mark(table: DeltaTable) -> int:
 
 
 def count_unfolded(changes: DeltaTable, mark: int) -> int:
-    """Count the changes above a mark; progress is none."""
+    """Count the changes above a mark, without rows of kind `progress`."""
     counted = select(
         f"""SELECT count(*) AS "rows" FROM changes WHERE "sequence" > {mark} AND "kind" <> 'progress'""",
         changes=changes,
@@ -92,15 +90,17 @@ def count_unfolded(changes: DeltaTable, mark: int) -> int:
 def fold_table(
     name: str, table: DeltaTable, storage: DeltaStorageHandler, changes: DeltaTable, sequence: int
 ) -> int:
-    """Bring a folded table up to `sequence`, noted in the same commit; return how many keys had changed.
+    """Fold a table up to `sequence`, which becomes its mark in the same commit; return the number of changed
+    keys.
 
-    Buckets with changes are rewritten. Raises `CommitFailedError` where another commit came first.
+    Only buckets with changes are rewritten. Raises `CommitFailedError` when another commit came first.
     """
     mark = fold_mark(table)
     if mark >= sequence:
         return 0
     transaction = Transaction(FOLD_TRANSACTION, sequence)
-    # Directly on top of what was read: delta-rs would not notice that a compaction has replaced these files.
+    # Directly on top of the version read: delta-rs would not notice that a compaction has replaced these
+    # files.
     commit = CommitProperties(app_transactions=[transaction], max_commit_retries=0)
     with NewFiles(storage) as new:
         fold = _Fold(name, table, new, _files_of(table))
@@ -118,8 +118,8 @@ def rows_at(
     groups: Sequence[str] | None,
     columns: pa.Schema | None = None,
 ) -> pa.Table:
-    """Return what was live at a sequence, of the named groups or of all (the columns `ROWS`, or some of them:
-    with the keys and the source_partition).
+    """Return the live rows of groups (None: all) as of a sequence: the columns `ROWS`, or some of them, with
+    at least the keys and source_partition.
 
     Undoing is exact as long as a group keeps to one offsets partition, as it does in Kafka's own topic.
     """
@@ -129,7 +129,7 @@ def rows_at(
 def keys_at(
     name: str, base: DeltaTable, changes: DeltaTable, sequence: int, groups: Sequence[str] | None
 ) -> pa.Table:
-    """Return the keys alone (the columns `KEYS`) of what `rows_at` returns."""
+    """As `rows_at`, only the columns `KEYS`."""
     columns = pa.schema([ROWS[name].field(column) for column in (*KEYS[name], "source_partition")])
     return _live(name, base, changes, sequence, groups, columns).select(KEYS[name])
 
@@ -154,8 +154,9 @@ def _live(
 
 
 def value_columns(name: str, value: Value, columns: Sequence[str] | None = None) -> str:
-    """Write the columns `ROWS` of a folded table, or some of them, as rows of `changes` have them before or
-    after a change."""
+    """Return the SQL for the columns `ROWS` of a folded table, or some of them, from `changes`, as they were
+    before or after a change.
+    """
     own = {*KEYS[name], "source_partition"}
     return ", ".join(
         f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
@@ -167,16 +168,15 @@ def value_columns(name: str, value: Value, columns: Sequence[str] | None = None)
 
 
 class _Held:
-    """Changes, by their buckets: of those between two, which are held; the others await a further pass."""
+    """The changes of the buckets from `first` to before `stop`; the other buckets need a further pass."""
 
     def __init__(self, first: int) -> None:
         self.first, self.stop = first, BUCKETS
-        self.sizes = dict[int, int]()  # bytes, of each bucket that has changes
+        self.sizes = dict[int, int]()  # bytes of each bucket with changes
         self.row_count = 0
         self._rows = dict[int, list[pa.Table]]()
 
     def add(self, rows: pa.Table) -> None:
-        """Hold the changes of these rows, as far as their buckets are held."""
         for bucket, own in _by_bucket(rows, self.first, self.stop):
             self._rows.setdefault(bucket, []).append(own)
             self.sizes[bucket] = self.sizes.get(bucket, 0) + own.nbytes
@@ -187,14 +187,14 @@ class _Held:
             del self.sizes[self.stop]
 
     def taken(self, buckets: Sequence[int]) -> pa.Table:
-        """Return the changes of buckets, and hold them no longer."""
+        """Return the changes of buckets and release them."""
         return pa.concat_tables([rows for bucket in buckets for rows in self._rows.pop(bucket)])
 
 
 def _passes(name: str, changes: DeltaTable, above: int, up_to: int) -> Iterator[_Held]:
-    """Yield all changes between two sequences (columns as `_change_schema` says, and `bucket`).
+    """Yield all changes between two sequences (columns as in `_change_schema`, and `bucket`).
 
-    They are read once, unless they are more than can be held: then again for the buckets that were not.
+    They are read once, or again for the buckets that did not fit into memory.
     """
     schema = _change_schema(ROWS[name])
     sql = _changes_sql(name, changes, "after", ROWS[name], above, up_to, "true")
@@ -208,16 +208,16 @@ def _passes(name: str, changes: DeltaTable, above: int, up_to: int) -> Iterator[
 
 
 def _by_bucket(rows: pa.Table, first: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
-    """Divide rows by their buckets, those from `first` to before `stop`.
+    """Split rows by bucket, for the buckets from `first` to before `stop`.
 
-    Each is in memory of its own, so that it can be freed, unless all rows together are few.
+    Each result has memory of its own, so that it can be freed, unless all rows together are few.
 
-    The column `bucket` is added: the offsets partition that the group would have if there were `BUCKETS`.
+    Adds the column `bucket`: the offsets partition of the group if there were `BUCKETS` partitions.
     """
     if not len(rows):
         return
     buckets = offsets_partitions(rows["group"], BUCKETS)
-    rows = rows.append_column(BUCKET, from_numbers(buckets)).combine_chunks()  # else each take would do so
+    rows = rows.append_column(BUCKET, from_numbers(buckets)).combine_chunks()  # once
     order = np.argsort(buckets.astype(np.int8), kind="stable")
     ends = np.cumsum(np.bincount(buckets, minlength=BUCKETS)).tolist()
     in_order = take(rows, order) if rows.nbytes < _FEW_BYTES else None
@@ -231,7 +231,7 @@ def _by_bucket(rows: pa.Table, first: int, stop: int) -> Iterator[tuple[int, pa.
 
 @dataclass(frozen=True)
 class _Folded:
-    """What becomes of some buckets, and how many of their keys had changed."""
+    """The outcome for some buckets: the number of changed keys and the replaced files."""
 
     keys: int
     removed: list[RemoveAction]
@@ -239,7 +239,7 @@ class _Folded:
 
 @dataclass(frozen=True)
 class _Fold:
-    """Folds changes into a table as it was opened, whose files are given by their buckets."""
+    """Folds changes into a table as it was opened; `files` by bucket."""
 
     name: str
     table: DeltaTable
@@ -247,7 +247,7 @@ class _Fold:
     files: Mapping[int, Files]
 
     def folded_portions(self, held: _Held) -> list[_Folded]:
-        """Write the buckets that have changes, portions of them beside each other."""
+        """Write the buckets that have changes, portions in parallel."""
         row_bytes = sum(held.sizes.values()) // max(1, held.row_count)
         portions = _portions({b: own + self._rows_of(b) * row_bytes for b, own in held.sizes.items()})
         if len(portions) < 2:
@@ -265,9 +265,8 @@ class _Fold:
         return _Folded(len(newest), removed)
 
     def _merged(self, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
-        """Yield what is live in these buckets after their newest changes (the columns `ROWS`, and `bucket`).
-
-        That is one table, but where it would be larger than one file is to be.
+        """Yield the live rows of these buckets after their newest changes (the columns `ROWS`, and `bucket`),
+        in one table or in several of at most `_FILE_BYTES`.
         """
         schema = ROWS[self.name].append(BUCKET)
         held = joined(self._base(schema, buckets), _FILE_BYTES)
@@ -276,7 +275,7 @@ class _Fold:
 
     def _base(self, schema: pa.Schema, buckets: Sequence[int]) -> Iterator[pa.Table]:
         if not any(map(self._files_in, buckets)):
-            return  # a query takes time even so
+            return  # even an empty query takes time
         sql = f"SELECT {names(schema.names)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
         yield from (rows.cast(schema) for rows in stream(sql, base=self.table))
 
@@ -288,7 +287,6 @@ class _Fold:
 
 
 def _files_of(table: DeltaTable) -> dict[int, Files]:
-    """Return the files of each bucket that has some."""
     files, bucket = dict[int, Files](), f"partition.{BUCKET.name}"
     listed = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     for file in listed.select(["path", "size_bytes", "num_records", bucket]).to_pylist():
@@ -297,7 +295,7 @@ def _files_of(table: DeltaTable) -> dict[int, Files]:
 
 
 def _portions(sizes: Mapping[int, int]) -> list[list[int]]:
-    """Divide buckets, given how many bytes each has, into portions that are well folded at a time."""
+    """Group buckets into portions of at most `_PORTION_BYTES`, given the bytes of each bucket."""
     portions, size = list[list[int]](), 0
     for bucket, own in sorted(sizes.items()):
         if not portions or size + own > _PORTION_BYTES:
@@ -308,7 +306,7 @@ def _portions(sizes: Mapping[int, int]) -> list[list[int]]:
     return portions
 
 
-# --- what changed ----------------------------------------------------------------------------------------
+# --- changes -------------------------------------------------------------------------------------------
 
 
 def _held(base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema) -> pa.Table:
@@ -335,22 +333,23 @@ def _changed(
 ) -> pa.Table:
     """Return the keys that changed between two sequences: `columns` of `ROWS` (None: all), and `is_absent`.
 
-    Each with its value after the last of its changes, or (`is_undone`) before the first. A batch holds one
-    change of a key for each offsets partition. There is one such partition, but for a copy of the topic that
-    spread a group over several: of those the highest is taken.
+    Each has the value after its last change, or (`is_undone`) before its first. A batch holds one change of a
+    key for each offsets partition. There is one such partition, except in a copy of the topic that spread a
+    group over several: then the highest wins.
     """
     columns = ROWS[name] if columns is None else columns
     value: Value = "before" if is_undone else "after"
     wanted = "true" if groups is None else is_one_of("group", groups)
     sql = _changes_sql(name, changes, value, columns, above, up_to, wanted)
-    rows = select(sql, changes=changes).cast(_change_schema(columns))  # at once: it takes as much again
+    # at once: the cast takes as much memory again
+    rows = select(sql, changes=changes).cast(_change_schema(columns))
     return _last_of_each_key(rows, KEYS[name], is_undone).drop_columns("sequence")
 
 
 def _changes_sql(
     name: str, changes: DeltaTable, value: Value, columns: pa.Schema, above: int, up_to: int, wanted: str
 ) -> str:
-    """Write the query for the changes between two sequences (columns as `_change_schema` says)."""
+    """Return the query for the changes between two sequences (columns as in `_change_schema`)."""
     return f"""
         SELECT {value_columns(name, value, columns.names)},
                "{value}" IS NULL AS "is_absent", "sequence"
@@ -360,19 +359,19 @@ def _changes_sql(
 
 
 def _change_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the columns of changes: some of `ROWS`, `is_absent` and `sequence`."""
+    """Return the schema of changes: some of `ROWS`, `is_absent` and `sequence`."""
     return columns.append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
 
 
 def _present(changed: pa.Table) -> pa.Table:
-    """Return the rows of changed keys that are there (`_changed`), without `is_absent`."""
+    """Return the changed rows that exist (`_changed`), without `is_absent`."""
     is_absent = changed["is_absent"]
     rows = changed.filter(pc.invert(is_absent)) if pc.any(is_absent).as_py() else changed
     return rows.drop_columns("is_absent")
 
 
 def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Table:
-    """Keep the row of each key with the highest (`is_undone`: lowest) sequence; rows stay in their order."""
+    """Keep the row of each key with the highest (`is_undone`: lowest) sequence; the order of rows stays."""
     if not len(rows):
         return rows
     codes = key_codes(rows.select(keys).columns)
@@ -384,7 +383,7 @@ def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Ta
 
 
 def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
-    """Leave out the rows whose key is among the changed. Only groups that both have are looked at closely."""
+    """Remove the rows whose key is among the changed. Keys are compared only for groups on both sides."""
     groups = pc.unique(changed["group"])
     numbers = to_numbers(pc.indices_nonzero(pc.is_in(rows["group"], value_set=groups)).cast(pa.int64()))
     if not len(numbers):

@@ -1,4 +1,4 @@
-"""The format of the tables: each says which one it has."""
+"""The format of the tables, which each table keeps as a property."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from streaming.model.errors import MisuseError, OtherFormatError
 from streaming.model.schemas import TABLES_FORMAT
 
 FORMAT_PROPERTY: Final = "offsetlake.format"
-"""The table property that says in which format a table is; those of the first have none."""
+"""The table property with the number of its format; tables of the first format lack it."""
 
 
 def refuse_other_format(table: DeltaTable, where: str) -> None:

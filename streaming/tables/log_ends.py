@@ -1,8 +1,8 @@
-"""Samples of where logs began and ended: their files, the newest of each partition, which topics there were.
+"""Samples of log ends: their files, the newest sample of each partition, the topics over time.
 
-The table `log_ends` is read file by file, the newest first: what is asked is near the end most of the time.
-Rows that maintenance has joined are sorted by topic, partition and time; those about topics as a whole are in
-a file of their own. When ends passed positions is asked in `streaming.tables.offset_times`.
+The table `log_ends` is read file by file, the newest first: most questions are about recent times.
+Maintenance joins files and sorts their rows by topic, partition and time; rows about whole topics have files
+of their own. `streaming.tables.offset_times` computes when log ends passed positions.
 """
 
 from bisect import bisect_left
@@ -31,21 +31,22 @@ from streaming.tables.select import FilesGoneError
 NEWEST_ENDS: Final = pa.schema(
     [LOG_ENDS.field(n) for n in ("topic", "topic_id", "partition", "sampled_at", "log_start", "log_end")]
 )
-"""The newest sample of a partition. Null only are `topic_id` and `log_start`: not known."""
+"""The newest sample of a partition. Only `topic_id` and `log_start` may be null: unknown."""
 
 TOPICS_OVER_TIME: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("topic_id", pa.string()),
-        ("first_at", TIMESTAMP),  # of the samples that are kept
-        ("last_at", TIMESTAMP),  # of an id that another one follows; of the newest up to an hour too early
+        ("first_at", TIMESTAMP),  # of the kept samples
+        ("last_at", TIMESTAMP),  # of the newest id up to an hour too early; else its last sample
     ]
 )
-"""When topics of a name were seen, by their id."""
+"""The times at which topic names were seen with an id."""
 
 NEWEST_WITHIN_MS: Final = 15 * MINUTE_MS
-"""A partition whose newest sample is older than the newest of all by more than this has no newest end, unless
-older ones are asked for."""
+"""A partition has no newest end when its newest sample is older than the newest of all samples by more than
+this, unless the caller asks for older ones.
+"""
 
 Topics = Sequence[str] | None  # sorted; None: all
 Batches = list[pa.RecordBatch]
@@ -53,15 +54,15 @@ Tells = Callable[[pa.RecordBatch], pa.Array]
 _DICTIONARIES: Final = ["topic", "topic_id"]
 
 _COLUMNS: Final = [*NEWEST_ENDS.names, "error"]
-_WHOLE_BYTES: Final = 1024 * 1024  # up to this, a file is read in one go: a round of 100,000 partitions
-_HELD_BYTES: Final = 64 * 1024  # up to this, its rows are held: a round of 10,000
+_WHOLE_BYTES: Final = 1024 * 1024  # up to this size a file is read at once: a round of 100,000 partitions
+_HELD_BYTES: Final = 64 * 1024  # up to this size its rows are cached: a round of 10,000 partitions
 _RECENT: Final = RecentFiles(16 * 1024 * 1024)
 _ROWS_TOGETHER: Final = 500_000  # of small files
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleFile:
-    """One file of `log_ends`, as the log describes it: times in ms; topics None: not known."""
+    """One file of `log_ends` as described by the Delta log. Times in ms; topics None: unknown."""
 
     path: str
     size: int  # bytes
@@ -70,7 +71,7 @@ class SampleFile:
     first_topic: str | None
     last_topic: str | None
     rows: int
-    topic_rows: int  # those about topics as a whole
+    topic_rows: int  # rows about whole topics
 
     @property
     def has_samples(self) -> bool:
@@ -78,13 +79,13 @@ class SampleFile:
         return self.rows > self.topic_rows
 
     def may_be_of(self, topics: Sequence[str]) -> bool:
-        """Tell whether it may have rows of one of some topics (sorted)."""
+        """Whether it may have rows of any of these topics (sorted)."""
         first, last = self.first_topic, self.last_topic
         return first is None or last is None or _has_between(topics, first, last)
 
 
 class SampleFiles:
-    """The files of one version of `log_ends`, and their rows. Files never change."""
+    """The files of one version of `log_ends`, and their rows."""
 
     def __init__(self, table: DeltaTable) -> None:
         sizes = table._table.get_add_file_sizes()
@@ -95,17 +96,18 @@ class SampleFiles:
         self.files: Final = _files_of(table)
 
     def between(self, since: int | None, until: int, topics: Sequence[str] | None = None) -> list[SampleFile]:
-        """Return the files that may have rows sampled between two moments (ms), these included, of topics
-        (sorted; None: all)."""
+        """Return the files that may have rows sampled between two moments (ms, inclusive), of topics (sorted;
+        None: all).
+        """
         own = [file for file in self.files if topics is None or file.may_be_of(topics)]
         return [file for file in own if (since is None or file.last_at >= since) and file.first_at <= until]
 
     def joined(
         self, files: Iterable[SampleFile], columns: Sequence[str], *, topics: Topics, of_topics: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Read several files as `batches` does one: the rows of small ones come together.
+        """Read several files as `batches` does one; rows of small files come in one batch.
 
-        A round of samples is a file of some rows: what is done with each costs more than to read it.
+        A round of samples is a file of few rows, and the work for each batch costs more than its reading.
         """
         held, rows, wanted = list[pa.RecordBatch](), 0, None if topics is None else from_texts(topics)
         for file in files:
@@ -122,8 +124,8 @@ class SampleFiles:
     def batches(
         self, file: SampleFile, columns: Sequence[str], *, topics: Topics, of_topics: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Read columns of the parts of a file that may have rows of some topics (sorted; None: all), of which
-        there may be others; with `of_topics` rows about topics as a whole.
+        """Read columns of the row groups that may have rows of some topics (sorted; None: all), or with
+        `of_topics` rows about whole topics. Other rows may be among them.
 
         Names are dictionaries. Raises `FilesGoneError`.
         """
@@ -144,12 +146,12 @@ class SampleFiles:
             raise FilesGoneError(f"reading log ends: expected the file {file.path}, found none.") from error
 
     def _whole(self, file: SampleFile) -> Iterable[pa.RecordBatch]:
-        """Read all of a small file, or take what was read of it lately."""
+        """Read all of a small file, from the cache if possible."""
         read = partial(self.batches, file, _COLUMNS, topics=None)
         return _RECENT.rows(f"{self._root}/{file.path}", read) if file.size <= _HELD_BYTES else read()
 
     def _open(self, file: SampleFile) -> pa.NativeFile:
-        """Open a file; a small one is read in one go, instead of piece by piece."""
+        """Open a file; small files are read at once instead of in pieces."""
         source = self._storage.open_input_file(file.path)
         if file.size > _WHOLE_BYTES:
             return source
@@ -162,9 +164,9 @@ def newest_ends(
 ) -> pa.Table:
     """Return the newest sample (schema `NEWEST_ENDS`) of each partition of topics (None: all), in no order.
 
-    Of those sampled up to `as_of` (ms), and no earlier than `within_ms` before it (`NEWEST_WITHIN_MS` at
-    least); where there are none, before the newest sample up to then. Left out are samples without a log end,
-    and those of topics that were gone or recreated afterwards.
+    The samples are at most `within_ms` (at least `NEWEST_WITHIN_MS`) older than `as_of` (ms); if there are
+    none, than the newest sample up to `as_of`. Samples without a log end are left out, and those of topics
+    that were gone or recreated afterwards.
     """
     wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
     rows = _rows_between(samples, wanted, as_of - within_ms, as_of)
@@ -178,18 +180,20 @@ def newest_ends(
 def ends_between(
     samples: SampleFiles, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
 ) -> pa.Table:
-    """Return the samples (schema `NEWEST_ENDS`) of topics (None: all) after a moment and up to another (ms),
-    and the newest ones up to the first, as `newest_ends` does. In no order. Among them are rows about topics
-    (`partition` and `log_end` null): which id one has, or with none that it is gone."""
+    """Return the samples (schema `NEWEST_ENDS`) of topics (None: all) after `since` and up to `until` (ms),
+    and the newest samples up to `since`, as `newest_ends` does; in no order.
+
+    Rows about whole topics are among them (`partition` and `log_end` null): `topic_id` is the topic's id;
+    null: the topic is gone.
+    """
     rows = _rows_between(samples, None if topics is None else sorted(set(topics)), since + 1, until)
     before = newest_ends(samples, topics, as_of=since, within_ms=within_ms)
     return pa.concat_tables([before, rows.select(NEWEST_ENDS.names).cast(NEWEST_ENDS)])
 
 
 def topics_over_time(samples: SampleFiles, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
-    """Return which ids topics (None: all) had when (schema `TOPICS_OVER_TIME`), in the order of first_at.
-
-    Of what was seen up to `as_of` (ms).
+    """Return the ids of topics (None: all) over time (schema `TOPICS_OVER_TIME`), as seen up to `as_of` (ms),
+    ordered by first_at.
     """
     wanted = None if topics is None else sorted(set(topics))
     seen = as_table(_where(samples, wanted, None, as_of, _tells_id), _COLUMNS)
@@ -202,7 +206,9 @@ def topics_over_time(samples: SampleFiles, topics: Collection[str] | None, *, as
 
 
 def gone_at(samples: SampleFiles, topics: Sequence[str], as_of: int) -> dict[str, int]:
-    """Return when (ms) topics (sorted) were last seen gone up to a moment (ms), those that were."""
+    """Return when (ms) topics (sorted) were last seen gone, up to a moment (ms); without topics that never
+    were.
+    """
     last = _last_of_each(as_table(_where(samples, topics, None, as_of, _says_gone), _COLUMNS), ["topic"])
     return dict(zip(last["topic"].to_pylist(), milliseconds(last["sampled_at"]).tolist(), strict=True))
 
@@ -221,21 +227,24 @@ def _latest(samples: SampleFiles, as_of: int) -> int | None:
 
 
 def _latest_in(samples: SampleFiles, file: SampleFile, as_of: int) -> int:
-    """Return the time (ms) of the newest row of a file up to a moment that is not before all of them."""
+    """Return the time (ms) of the newest row of a file up to a moment, of which there is at least one."""
     batches = samples.joined([file], ["sampled_at"], topics=None)
     times = np.concatenate([milliseconds(batch["sampled_at"]) for batch in batches])
     return int(times[times <= as_of].max())
 
 
 def _rows_between(samples: SampleFiles, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
-    """Read the samples with a log end between two moments (ms), and the rows that say that a topic is gone,
-    or which id it has. Names are dictionaries."""
+    """Read the samples with a log end between two moments (ms), and the rows about whole topics with an id or
+    gone. Names are dictionaries.
+    """
     rows = _where(samples, topics, since, until, _says_something)
     return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
 
 
 def _where(samples: SampleFiles, topics: Topics, since: int | None, until: int, tells: Tells) -> Batches:
-    """Read the rows between two moments (ms) that tell something; since None: of rows about topics alone."""
+    """Read the rows between two moments (ms) that match `tells`; since None: only rows about whole topics,
+    from the beginning.
+    """
     files = [file for file in samples.between(since, until, topics) if since is not None or file.topic_rows]
     last, first = timestamp(until), None if since is None else timestamp(since)
     return [
@@ -265,13 +274,13 @@ def _says_gone(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
 
 
 def _newest(rows: pa.Table) -> pa.Table:
-    """Choose the newest sample of each partition, but for topics that were gone or recreated after it."""
+    """Return the newest sample of each partition, except of topics that were gone or recreated after it."""
     samples = rows.filter(pc.is_valid(rows["log_end"]))
     if len(samples) == 0:
         return no_rows(NEWEST_ENDS)
     newest = _last_of_each(samples, ["topic", "partition"])
     ended = _last_of_each(rows.filter(_says_gone(rows)), ["topic"])
-    told = _last_of_each(rows.filter(pc.is_valid(rows["topic_id"])), ["topic"])  # which id it has
+    told = _last_of_each(rows.filter(pc.is_valid(rows["topic_id"])), ["topic"])  # the current id
     newest, ended, told = (one.select(NEWEST_ENDS.names).cast(NEWEST_ENDS) for one in (newest, ended, told))
     own = _of_topics(told, newest)
     is_former = _is_later(own, newest) & to_mask(pc.not_equal(own["topic_id"], newest["topic_id"]))
@@ -280,18 +289,17 @@ def _newest(rows: pa.Table) -> pa.Table:
 
 
 def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the newest row of each key."""
     if len(rows) == 0:
         return rows
     order = np.argsort(milliseconds(rows["sampled_at"]), kind="stable")
     codes = key_codes([rows[name] for name in key])
-    last = np.full(int(codes.max()) + 1, -1, np.int64)  # of names in a dictionary some have no rows
-    last[codes[order]] = order  # of several the last stays
+    last = np.full(int(codes.max()) + 1, -1, np.int64)  # names in a dictionary may have no rows
+    last[codes[order]] = order  # assignment keeps the last of equal codes
     return take(rows, last[last >= 0])
 
 
 def _of_topics(rows: pa.Table, newest: pa.Table) -> pa.Table:
-    """Return n of the rows, of which each topic has one: those of the topics of n others, or nulls."""
+    """Return for each row of `newest` the row of its topic in `rows` (one for each topic), or nulls."""
     place = pc.index_in(newest["topic"], value_set=rows["topic"])
     return rows.select(["sampled_at", "topic_id"]).take(place)
 
@@ -304,7 +312,7 @@ def _is_later(rows: pa.Table, others: pa.Table) -> Mask:
 
 
 def _in_one(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return batches with dictionaries as one, or none where they have no rows."""
+    """Return batches with dictionaries as one batch; none if they have no rows."""
     return _with_names_once(batches).combine_chunks().to_batches() if any(map(len, batches)) else []
 
 
@@ -313,12 +321,12 @@ def _with_names_once(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 def milliseconds(times: pa.Array | pa.ChunkedArray) -> Index:
-    """Return n timestamps, none of them null, as n milliseconds since 1970."""
+    """Return n timestamps without nulls as n milliseconds since 1970."""
     return to_numbers(to_milliseconds(times)).astype(np.int64, copy=False)
 
 
 def _all(*masks: pa.Array | None) -> pa.Array:
-    """Return where all of n-row masks are true; None is everywhere."""
+    """Return the conjunction of n-row masks; None is true everywhere."""
     first, *others = [mask for mask in masks if mask is not None]
     for mask in others:
         first = pc.and_(first, mask)
@@ -330,18 +338,18 @@ def _is_wanted(batch: pa.RecordBatch, topics: Sequence[str] | None) -> pa.Array 
 
 
 def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
-    """Tell for n rows, as `SampleFiles.batches` reads them, whether they are of one of the topics."""
+    """Return for n rows of `SampleFiles.batches` whether each is of one of the topics."""
     column = batch["topic"]
     return pc.is_in(column.dictionary, value_set=topics).take(column.indices)
 
 
 def _chosen(batch: pa.RecordBatch, topics: pa.Array | None) -> pa.RecordBatch:
-    is_all = topics is None or len(batch) < 1_000  # of few rows others may be added, too
+    is_all = topics is None or len(batch) < 1_000  # of few rows, other topics may stay
     return batch if is_all else batch.filter(is_about(batch, topics))
 
 
 def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Table:
-    """Make one table of batches with dictionaries: columns of `log_ends`, with texts."""
+    """Return batches with dictionaries as one table: columns of `log_ends`, with plain texts."""
     schema = pa.schema([LOG_ENDS.field(name) for name in columns])
     tables = [pa.Table.from_batches([batch]).select(columns).cast(schema) for batch in batches if len(batch)]
     return pa.concat_tables([no_rows(schema), *tables])
@@ -351,14 +359,14 @@ def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Ta
 
 
 def _files_of(table: DeltaTable) -> list[SampleFile]:
-    """List the files, the newest first. Where the log lacks bounds, those of the day are taken."""
-    # `pa.table` would ask whether this is something of pandas, and import it
+    """Return the files, the newest first. A file without bounds in the log gets those of its day."""
+    # `pa.table` would check for pandas objects, and import pandas
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     names = ("path", "size_bytes", "partition.day", "num_records", "null_count.partition")
     bounds = [f"{bound}.{column}" for column in ("sampled_at", "topic") for bound in ("min", "max")]
     held = [name for name in (*names, *bounds) if name in actions.column_names]
     columns = {
-        # a timestamp is made a Python object by way of pandas
+        # converting a timestamp to a Python object imports pandas
         name: to_milliseconds(actions[name]) if name.endswith(".sampled_at") else actions[name]
         for name in held
     }
@@ -378,14 +386,15 @@ def _file(row: Mapping[str, Any]) -> SampleFile:
         last_at=day + DAY_MS - 1 if last is None else last,
         first_topic=row.get("min.topic"),
         last_topic=row.get("max.topic"),
-        rows=2 if rows is None else rows,  # not known: rows of both kinds
+        rows=2 if rows is None else rows,  # unknown: rows of both kinds
         topic_rows=1 if topic_rows is None else topic_rows,
     )
 
 
 def _may_have(part: Any, places: Sequence[int], topics: Sequence[str] | None, *, of_topics: bool) -> bool:
-    """Tell whether a part of a file may have rows of one of the topics (sorted); with `of_topics` about them
-    as a whole. `places` are those of topic and partition among the columns."""
+    """Whether a row group may have rows of any of the topics (sorted); with `of_topics`, rows about whole
+    topics. `places` are the positions of the columns topic and partition.
+    """
     topic, partition = (part.column(place).statistics for place in places)
     if of_topics and partition is not None and partition.has_null_count and partition.null_count == 0:
         return False
@@ -395,6 +404,6 @@ def _may_have(part: Any, places: Sequence[int], topics: Sequence[str] | None, *,
 
 
 def _has_between(topics: Sequence[str], first: str, last: str) -> bool:
-    """Tell whether there is one of some topics (sorted) from a first to a last."""
+    """Whether any of the topics (sorted) lies between `first` and `last`, inclusive."""
     place = bisect_left(topics, first)
     return place < len(topics) and topics[place] <= last

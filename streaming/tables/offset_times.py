@@ -1,7 +1,7 @@
-"""When the ends of logs passed positions, as the samples of `log_ends` tell.
+"""Computes when log ends passed positions, from the samples in `log_ends`.
 
-A position is passed between the last sample whose log end is not above it and the one after that. Files are
-read from the newest on, and only for what is still to be found: most positions are near the end.
+A position is passed between the last sample whose log end is not above it and the next sample. Files are read
+from the newest on, and only for positions that are still open: most positions are near the end.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +20,9 @@ from streaming.tables.log_ends import SampleFile, SampleFiles, gone_at, millisec
 CROSSINGS: Final = pa.schema(
     [
         ("below_at", TIMESTAMP),  # of the last sample whose log end is not above the position
-        ("below_end", pa.int64()),  # its log end; null, as below_at: the first sample was above it already
+        ("below_end", pa.int64()),  # null, as below_at: already the first sample is above the position
         ("above_at", TIMESTAMP),  # of the first sample after that one, or of the first of all
-        ("above_end", pa.int64()),  # its log end; null, as above_at: the end has not passed the position
+        ("above_end", pa.int64()),  # null, as above_at: the end has not passed the position
     ]
 )
 
@@ -45,12 +45,12 @@ class _Rows(NamedTuple):
 
 
 def offset_times(samples: SampleFiles, positions: pa.Table, *, as_of: int) -> pa.Table:
-    """Return when the ends of logs passed n positions (n rows in their order, schema `CROSSINGS`).
+    """Return when log ends passed n positions (n rows in the same order, schema `CROSSINGS`).
 
-    Positions have `topic`, `partition` and `committed_offset` (with a null in any nothing is known). Of the
-    samples up to `as_of` (ms) those count that are of the log which the newest sample of the
-    partition is of: not those before a sample with another topic id; nor, where brokers have no ids, those
-    from before the topic was gone, or before the log end fell: it may be another log.
+    Positions have `topic`, `partition` and `committed_offset`; a null in any gives a row of nulls. Only
+    samples up to `as_of` (ms) count, and only those of the same log as the newest sample of the partition:
+    none before a sample with another topic id. Where brokers have no topic ids, none from before the topic
+    was gone or before the log end fell: that may be another log.
     """
     is_whole = _is_whole(positions)
     asked = positions.filter(is_whole)
@@ -72,7 +72,7 @@ def offset_times(samples: SampleFiles, positions: pa.Table, *, as_of: int) -> pa
 
 
 def nothing_crossed(count: int) -> pa.Table:
-    """Return the answer for so many positions of which nothing is known."""
+    """Return a row of nulls for each of `count` positions."""
     return pa.table([pa.nulls(count, field.type) for field in CROSSINGS], schema=CROSSINGS)
 
 
@@ -86,10 +86,10 @@ def _is_whole(positions: pa.Table) -> pa.Array:
 
 
 class _Search:
-    """Goes back through samples, and notes for each position where it was passed.
+    """Walks back through samples and records for each position when it was passed.
 
-    m positions, of k partitions, which are numbered in the order of topic and partition, as files are sorted.
-    `topics` are theirs (sorted), `open` the numbers of the positions that are still to be found.
+    m positions are in k partitions, which are numbered by topic and partition, the order of files. `topics`
+    are their topics (sorted), `open` the numbers of the positions still to be found.
     """
 
     def __init__(self, positions: pa.Table) -> None:
@@ -104,10 +104,10 @@ class _Search:
         m, k = len(self._code), len(self._keys)
         self.open: Index = np.arange(m)
         self._below, self._above = _Found(m), _Found(m)
-        self._oldest = _Found(k)  # sample so far
+        self._oldest = _Found(k)  # sample so far of each partition
         self._topic_id = np.full(k, -1, np.int64)
         self._ids: dict[str, int] = {}
-        self._gone_at: Index | None = None  # of each topic; read when ids are not known
+        self._gone_at: Index | None = None  # of each topic; read only when ids are missing
         self._is_whole: Mask = np.zeros(k, np.bool_)  # an older sample is of another log
 
     def go_back_through(self, samples: SampleFiles, files: Sequence[SampleFile], as_of: int) -> None:
@@ -128,7 +128,7 @@ class _Search:
             self.open = self.open[~self._is_whole[self._code[self.open]]]
 
     def result(self) -> pa.Table:
-        """Return what was found (m rows, schema `CROSSINGS`); what is open is below the first sample."""
+        """Return m rows (schema `CROSSINGS`); positions still open are below the first sample."""
         never = np.flatnonzero(~self._below.is_found & self._oldest.is_found[self._code])
         first = self._code[never]
         self._above.note(never, self._oldest.at[first], self._oldest.end[first])
@@ -161,7 +161,7 @@ class _Search:
         return _Rows(code, at, to_numbers(batch["log_end"]), ids).where(is_asked)
 
     def _of_one_log(self, rows: _Rows) -> _Rows:
-        """Leave out samples up to the last one of another log; their partitions need no older ones."""
+        """Remove samples up to the last one of another log; their partitions need no older samples."""
         if not len(rows.code):
             return rows
         starts, numbers = _starts(rows.code), np.arange(len(rows.code))
@@ -178,8 +178,10 @@ class _Search:
         return rows.where(numbers > np.repeat(last, np.diff(starts, append=len(numbers))))
 
     def _may_be_former(self, rows: _Rows, starts: Index) -> Mask:
-        """Tell which samples without a topic id may be of a former log: the topic was gone after them, or the
-        next log end is less. (It may fall a little in an unclean election, too: nobody tells them apart.)"""
+        """Return which samples without a topic id may be of an earlier log: the topic was gone after them, or
+        the next log end is lower. (An unclean leader election may also lower it a little; samples do not show
+        the difference.)
+        """
         if self._gone_at is None:
             return np.zeros(len(rows.code), np.bool_)
         lasts = np.append(starts[1:], len(rows.code)) - 1
@@ -191,10 +193,10 @@ class _Search:
         return is_former
 
     def _find(self, rows: _Rows, starts: Index) -> None:
-        """Find the open positions whose last sample that is not above them is among these.
+        """Find the open positions whose last sample not above them is among these.
 
-        From a sample on the least of the log ends tells whether any is not above a position; it never falls,
-        so one search in all partitions at once finds the last such sample.
+        The minimum of the log ends from a sample on shows whether any later sample is not above a position.
+        It never falls, so one search over all partitions finds the last such sample.
         """
         stops = np.append(starts[1:], len(rows.code))
         segment_of = np.full(len(self._keys), -1, np.int64)
@@ -221,7 +223,7 @@ class _Search:
 
 
 class _Found:
-    """For each of n things a sample, once it is found: its time (ms) and its log end."""
+    """A sample for each of n items, once it is found: its time (ms) and its log end."""
 
     def __init__(self, count: int) -> None:
         self.is_found: Mask = np.zeros(count, np.bool_)
@@ -229,18 +231,18 @@ class _Found:
         self.end: Index = np.zeros(count, np.int64)
 
     def note(self, places: Index, at: Index, end: Index) -> None:
-        """Note the samples of some of them."""
         self.is_found[places], self.at[places], self.end[places] = True, at, end
 
     def columns(self) -> list[pa.Array]:
-        """Return times and log ends, null where none was found."""
+        """Return times and log ends, null where nothing was found."""
         at, end = (from_numbers(values, self.is_found) for values in (self.at, self.end))
         return [to_timestamps(at), end]
 
 
 def _comparable(ends: Index, offsets: Index, segments: int) -> tuple[Index, Index, int]:
-    """Return log ends and offsets as numbers below a bound that compare as they do, few enough for one number
-    together with that of a segment. Offsets below all ends are 0, no end is."""
+    """Return log ends and offsets as numbers below a bound (the third value) with the same order, small
+    enough to be combined with the number of a segment. An offset below all ends is 0; no end is 0.
+    """
     least, most = int(ends.min()), int(ends.max())
     if (most - least + 2) * segments < _MOST:
         within = np.clip(offsets, least, most) - least + 1
@@ -250,9 +252,9 @@ def _comparable(ends: Index, offsets: Index, segments: int) -> tuple[Index, Inde
 
 
 def _sorted_codes(keys: Index) -> tuple[Index, Index]:
-    """Return the distinct ones of n numbers, sorted, and of each the place there.
+    """Return the distinct values of n numbers, sorted, and the place of each number among them.
 
-    Few of many are distinct: only they are sorted.
+    Only distinct values are sorted: they are few.
     """
     codes, values = numbered(from_numbers(keys))
     distinct = to_numbers(values)
@@ -263,7 +265,7 @@ def _sorted_codes(keys: Index) -> tuple[Index, Index]:
 
 
 def _starts(codes: Index) -> Index:
-    """Return where each of the runs of equal codes begins."""
+    """Return where each run of equal codes begins."""
     return np.append(0, np.flatnonzero(np.diff(codes)) + 1)
 
 
@@ -273,17 +275,18 @@ def _is_sorted(rows: _Rows) -> bool:
 
 
 def _indices(column: pa.DictionaryArray) -> Index:
-    """Return the places of n values in the dictionary; -1: null."""
+    """Return the dictionary indices of n values; -1: null."""
     indices = column.indices
     return to_numbers(pc.fill_null(indices, -1) if indices.null_count else indices).astype(np.int64)
 
 
-# --- which files together --------------------------------------------------------------------------------
+# --- portions of files -----------------------------------------------------------------------------------
 
 
 def _growing(portions: Iterable[list[SampleFile]]) -> Iterator[list[SampleFile]]:
-    """Join portions: the first stays alone, as most positions are near the end, and further back twice as
-    many files as before are read at a time, as far as their rows are well held."""
+    """Join portions: the first stays alone, since most positions are near the end; then each read takes twice
+    as many files as the one before, as long as their rows fit.
+    """
     held, rows, most = list[SampleFile](), 0, 1
     for files in portions:
         held += files
@@ -296,7 +299,7 @@ def _growing(portions: Iterable[list[SampleFile]]) -> Iterator[list[SampleFile]]
 
 
 def _portions(files: Iterable[SampleFile]) -> Iterator[list[SampleFile]]:
-    """Divide files, the newest first, into those that must be read together: they share times and topics."""
+    """Group files, the newest first, into portions to be read together: they overlap in time and topics."""
     layer, first_at = list[SampleFile](), 0
     for file in files:
         if layer and file.last_at < first_at:
@@ -308,7 +311,7 @@ def _portions(files: Iterable[SampleFile]) -> Iterator[list[SampleFile]]:
 
 
 def _with_shared_topics(files: list[SampleFile]) -> Iterator[list[SampleFile]]:
-    """Divide files of one time by the ranges of their topics."""
+    """Split files of the same time by the ranges of their topics."""
     if any(file.first_topic is None or file.last_topic is None for file in files):
         yield files
         return

@@ -1,8 +1,8 @@
-"""When the job was running and how far it had read: rows of `changes` of kind `progress`, for past moments.
+"""When the job was running and how far it had read, at past moments: rows of `changes` of kind `progress`.
 
-Maintenance drops what is older than the history that is kept, day by day, and notes the first whole day.
-The newest progress is in the metadata of the newest commit, but metadata lasts only as long as Delta keeps
-its log. So every batch adds one row that says it too, and so does a heartbeat once a minute.
+The newest progress is in the metadata of the newest commit, but Delta keeps metadata only as long as its log.
+So every batch adds a row with its progress, and so does a heartbeat once a minute. Maintenance drops rows
+older than the kept history, day by day, and records the first complete day.
 """
 
 from dataclasses import dataclass
@@ -21,44 +21,43 @@ from streaming.model.schemas import CHANGES
 from streaming.tables.select import select, written_after, written_until
 
 HISTORY_TRANSACTION: Final = "offsetlake.history"
-"""The application id under which `changes` notes the first day (days since 1970) that is whole."""
+"""The application id under which `changes` keeps the first complete day (days since 1970)."""
 
 OBSERVED_EVERY_MS: Final = MINUTE_MS
-"""How often heartbeats leave a row. Each is a file until maintenance joins them, so not every time."""
+"""How often heartbeats add a row. Each is a file until maintenance joins them, so not at every heartbeat."""
 
 GAP_MS: Final = 3 * OBSERVED_EVERY_MS
-"""How far two rows may lie apart before the time between them counts as not observed."""
+"""Rows further apart than this have a gap between them: time not observed."""
 
 _WINDOWS_MS: Final = (HOUR_MS, DAY_MS)
-"""How far around a moment rows are looked for first, to open few files; after these everywhere."""
+"""Rows are looked for within these times around a moment first, to open few files, then everywhere."""
 
 
 class HistoryGoneError(OffsetlakeError):
-    """The time asked for is before history starts: what is older was deleted, or there were no tables."""
+    """The requested time is before the kept history: older rows were deleted, or the tables are younger."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A time (ms) in which the job was not running; `end` None = until now."""
+    """A time (ms) during which the job was not running; `end` None: until now."""
 
     start: int
     end: int | None
 
     def __str__(self) -> str:
-        """Say so in words."""
         return f"not observed from {iso(self.start)} to {'now' if self.end is None else iso(self.end)}"
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What the job knew at a moment, and whether it was running then (gap: None = it was)."""
+    """The job's progress at a moment; `gap` None: it was running then."""
 
     progress: Progress
     gap: Gap | None = None
 
 
 def observation_row(progress: Progress) -> pa.Table:
-    """Return the row of `changes` (schema `CHANGES`) that keeps a progress, at the time of its heartbeat."""
+    """Return the row of `changes` (schema `CHANGES`) with a progress, at the time of its heartbeat."""
     partitions = [
         {
             "partition": number,
@@ -86,16 +85,16 @@ def observation_row(progress: Progress) -> pa.Table:
 
 
 def is_observation_due(progress: Progress, observed: Progress | None) -> bool:
-    """Tell whether a heartbeat should leave a row, given what the last row said (None = there is none)."""
+    """Whether a heartbeat should add a row, given the progress in the last row (None: there is none)."""
     if observed is None or _loaded(progress) != _loaded(observed):
         return True
     return not 0 <= progress.heartbeat - observed.heartbeat < OBSERVED_EVERY_MS
 
 
 def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observation:
-    """Return what the job knew at a moment (ms), given the newest progress.
+    """Return the job's progress at a moment (ms), given the newest progress.
 
-    That is the row of the highest sequence among those written at or before the moment. (Where the clock was
+    It is the row with the highest sequence among those written at or before the moment. (Where the clock was
     set back, a later batch has an earlier time: it counts as before the moment.) Raises `HistoryGoneError`.
     """
     if newest.heartbeat <= moment:
@@ -110,7 +109,7 @@ def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observati
 
 
 def _gap(start: int, end: int | None, moment: int) -> Gap | None:
-    """Return the time without observation around a moment, if it is long enough to count."""
+    """Return the time without observation around a moment; None if it is not longer than `GAP_MS`."""
     length = (moment if end is None else end) - start
     return Gap(start, end) if length > GAP_MS else None
 
@@ -119,7 +118,7 @@ def _last_row(changes: DeltaTable, moment: int) -> dict[str, Any] | None:
     by_then = written_until(moment)
     for window in _WINDOWS_MS:
         found = _newest_row(changes, f"{written_after(moment - window)} AND {by_then}")
-        if found is not None:  # and if the clock was set back since, there is a newer one
+        if found is not None:  # if the clock was set back since, there is a newer row
             return _newest_row(changes, f'{by_then} AND "sequence" > {found["sequence"]}') or found
     return _newest_row(changes, by_then)
 
@@ -187,29 +186,30 @@ def _loaded(progress: Progress) -> list[int]:
     return [number for number, one in progress.partitions.items() if one.loaded]
 
 
-# --- since when changes are whole ------------------------------------------------------------------------
+# --- the start of complete history -------------------------------------------------------------------------
 
 
 def history_start(changes: DeltaTable) -> date:
-    """Return the first day of which all changes are still there (1970-01-01: none has ever been dropped)."""
+    """Return the first day with all its changes; 1970-01-01: none was ever dropped."""
     return noted_day(changes, HISTORY_TRANSACTION)
 
 
 def noted_day(changes: DeltaTable, transaction: str) -> date:
-    """Return the day that maintenance has noted under an application id; 1970-01-01 if none."""
+    """Return the day that maintenance recorded under an application id; 1970-01-01 if none."""
     return day_of((changes.transaction_version(transaction) or 0) * DAY_MS)
 
 
 def whole_since(changes: DeltaTable) -> int | None:
-    """Return the moment (ms) before which changes have been dropped; None: the tables are younger."""
+    """Return the moment (ms) before which changes were dropped; None: none were, or the tables are
+    younger."""
     start = start_of(history_start(changes))
     return start if (changes.metadata().created_time or 0) < start else None
 
 
 def starts_after(changes: DeltaTable, moment: int) -> int | None:
-    """Return when the first change was written (ms) if that was after a moment; None: it was not.
+    """Return when (ms) the first change was written if that was after a moment (ms), else None.
 
-    Asks only where the table was created after the moment.
+    Reads rows only if the table was created after the moment.
     """
     if (changes.metadata().created_time or 0) <= moment:
         return None

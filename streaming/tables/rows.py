@@ -1,4 +1,4 @@
-"""Turns what the job computes (int64 milliseconds) into rows of the tables (UTC timestamps)."""
+"""Converts the job's results (int64 milliseconds) to rows of the tables (UTC timestamps)."""
 
 from typing import Final
 
@@ -17,24 +17,26 @@ _WITHOUT_MEMBERS: Final = pa.struct(
         if field.name != "assignment_epoch"
     ]
 )
-"""A value before or after a change as releases wrote it that knew no more of members than who they are."""
+"""A value before or after a change in the form of earlier releases, which stored only the identity of
+members.
+"""
 
 SMALL_TABLE_ROWS: Final = 50_000
-"""Tables of up to so many rows are joined before they are converted."""
+"""Tables of up to this many rows are combined into one chunk before the conversion."""
 
 
 def change_rows(changes: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
-    """Return rows of `changes` (schema `CHANGES`), and how many timestamps had to be clamped."""
+    """Return rows of `changes` (schema `CHANGES`), and the number of clamped timestamps."""
     without_progress = changes.append_column(PROGRESS, pa.nulls(len(changes), PROGRESS.type))
     return _rows(without_progress, CHANGES, sequence=sequence, batch_time=batch_time)
 
 
 def without_members(changes: pa.Table) -> pa.Table:
-    """Return rows of `changes` (schema `CHANGES`) for a file, without the fields that only members fill, if
-    there are none.
+    """Return rows of `changes` (schema `CHANGES`) without the fields that only members fill, if all are
+    empty.
 
-    Nearly all batches change offsets alone. Each of these fields would take room in their files, and time for
-    whoever writes or reads one; in a file that lacks them they are null.
+    Nearly all batches change only offsets. These fields would take room in their files, and time to write and
+    read; in a file without them they are null.
     """
     for name in ("before", "after"):
         if not any(map(_has_members, changes[name].chunks)):
@@ -56,13 +58,14 @@ def _without_members(values: pa.StructArray) -> pa.StructArray:
 
 
 def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
-    """Return rows of `quarantine` (schema `QUARANTINE`), and how many timestamps had to be clamped."""
+    """Return rows of `quarantine` (schema `QUARANTINE`), and the number of clamped timestamps."""
     return _rows(failed, QUARANTINE, sequence=sequence, batch_time=batch_time)
 
 
 def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:
-    """Convert large tables chunk by chunk: unchanged columns are not copied, and only one chunk is held
-    twice. The chunks of a small table are joined first, since their number would take time."""
+    """Convert large tables chunk by chunk: unchanged columns are not copied, and only one chunk is in memory
+    twice. The chunks of a small table are combined first, since each costs time.
+    """
     is_small = len(table) <= SMALL_TABLE_ROWS and table.nbytes <= PIECE_BYTES
     table = table.combine_chunks() if is_small else table
     constants = {
@@ -84,7 +87,7 @@ def _rows(table: pa.Table, schema: pa.Schema, *, sequence: int, batch_time: int)
 
 
 def _to_type(values: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, int]:
-    """Give `values` the wanted type, in which milliseconds are timestamps; count what was clamped."""
+    """Cast to a type in which milliseconds are timestamps; also return the number of clamped timestamps."""
     if values.null_count == len(values):
         return pa.nulls(len(values), wanted), 0
     if pa.types.is_struct(wanted):

@@ -1,4 +1,4 @@
-"""Questions to Delta tables in SQL, by the engine inside delta-rs: it opens only the files that they need."""
+"""Runs SQL on Delta tables with the engine inside delta-rs, which opens only the files that a query needs."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,15 @@ _FILE_GONE: Final = re.compile(r"Object at location .* not found")
 
 
 class QueryFailedError(OffsetlakeError):
-    """The SQL engine could not answer."""
+    """The SQL engine rejected or could not finish a query."""
 
 
 class FilesGoneError(QueryFailedError):
-    """Files of the table were removed after it had been opened; a table that is opened again has others."""
+    """Files of the table were removed after it was opened; opening it again lists the current files."""
 
 
 def select(sql: str, **tables: DeltaTable) -> pa.Table:
-    """Run a query on tables as they stood when they were opened; raises `QueryFailedError`."""
+    """Run a query on tables as of when they were opened; raises `QueryFailedError`."""
     builder = QueryBuilder()
     for name, table in tables.items():
         builder.register(name, table)
@@ -30,7 +30,7 @@ def select(sql: str, **tables: DeltaTable) -> pa.Table:
 
 
 def stream(sql: str, **tables: DeltaTable) -> Iterator[pa.Table]:
-    """Run a query as `select` does, and yield its rows, some thousands at a time."""
+    """As `select`, but yield the rows in tables of some thousands."""
     builder = QueryBuilder()
     for name, table in tables.items():
         builder.register(name, table)
@@ -40,20 +40,20 @@ def stream(sql: str, **tables: DeltaTable) -> Iterator[pa.Table]:
 
 
 def execute(builder: QueryBuilder, sql: str) -> pa.Table:
-    """Run a query on the tables that are registered; raises `QueryFailedError`."""
+    """Run a query on the registered tables; raises `QueryFailedError`."""
     with _explained():
         return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
 
 
 def rows_of(builder: QueryBuilder, sql: str, *, most_bytes: int) -> pa.Table | None:
-    """Run a query as `execute` does; None if its answer takes more memory: it is not read on then."""
+    """As `execute`; None if the result takes more than `most_bytes` of memory: reading stops then."""
     with _explained():
         reader = pa.RecordBatchReader.from_stream(builder.execute(sql))
         batches, size = list[pa.RecordBatch](), 0
         for batch in reader:
             batches.append(batch)
             size += batch.get_total_buffer_size()
-            if size > most_bytes:  # batches share buffers of texts, which count once
+            if size > most_bytes:  # batches share text buffers, which count once
                 size = pa.Table.from_batches(batches).get_total_buffer_size()
             if size > most_bytes:
                 return None
@@ -64,38 +64,38 @@ def rows_of(builder: QueryBuilder, sql: str, *, most_bytes: int) -> pa.Table | N
 def _explained() -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # delta-rs raises just this, whatever its engine has to say
+    except Exception as error:  # delta-rs raises just this for all errors of its engine
         kind = FilesGoneError if _FILE_GONE.search(str(error)) else QueryFailedError
         raise kind(f"asking the tables: {in_one_line(error)}.") from error
 
 
 def in_one_line(error: BaseException) -> str:
-    """Give the text of an error of delta-rs, which may span lines and hold terminal colours."""
+    """Return the text of an error of delta-rs without line breaks and terminal colours."""
     return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split()).rstrip(".")
 
 
 def written_after(moment: int) -> str:
-    """Write the condition that a row of `changes` was written after a moment (ms)."""
+    """Return the SQL condition that a row of `changes` was written after a moment (ms)."""
     return f'"batch_time" > {_timestamp(moment)}'
 
 
 def written_until(moment: int) -> str:
-    """Write the condition that a row of `changes` was written at a moment (ms) or before."""
+    """Return the SQL condition that a row of `changes` was written at or before a moment (ms)."""
     return f'"batch_time" <= {_timestamp(moment)}'
 
 
 def between(column: str, first: int, last: int) -> str:
-    """Write the condition that a timestamp lies between two moments (ms), these included."""
+    """Return the SQL condition that a timestamp lies between two moments (ms, inclusive)."""
     return f'"{column}" BETWEEN {_timestamp(first)} AND {_timestamp(last)}'
 
 
 def names(columns: Sequence[str]) -> str:
-    """Write column names, quoted: `group` and `partition` are words of SQL."""
+    """Return a list of quoted column names for SQL, in which `group` and `partition` are keywords."""
     return ", ".join(f'"{column}"' for column in columns)
 
 
 def is_one_of(column: str, values: Sequence[str] | Sequence[int]) -> str:
-    """Write the condition that a column has one of these texts or numbers."""
+    """Return the SQL condition that a column has one of these values; false for none."""
     return f'"{column}" IN ({", ".join(map(_literal, values))})' if values else "false"
 
 

@@ -1,4 +1,4 @@
-"""The tables as of one batch, the newest or a past one: what is read from one snapshot belongs together."""
+"""The tables as of one batch, the newest or a past one: all reads from one snapshot are consistent."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,11 +53,12 @@ from streaming.tables.progress_rows import (
 )
 
 Among = Literal["groups", "live", "history"]
-"""Where names are looked for: in the groups, in these and the committed offsets, or also in what changed."""
+"""Where names are looked up: among live groups, also among committed offsets, or also in all kept changes."""
 
 _MOST_NAMED: Final = 500
-"""Groups or topics that are named in a query; of more, all rows are read and chosen from: SQL would be
-megabytes."""
+"""Most groups or topics named in a query; beyond that, all rows are read and filtered: the SQL text would
+take megabytes.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,23 +71,23 @@ class LiveRows:
 
 
 class Opener(Protocol):
-    """Opens tables as they stand now; `Tables` is one."""
+    """Opens the current version of tables; `Tables` is one."""
 
     @property
     def complete_within_ms(self) -> int:
-        """Up to how long ago (ms) the tables count as complete."""
+        """How long ago (ms) a moment may be up to which the tables count as complete."""
 
     def delta(self, name: str) -> DeltaTable:
         """Open a table; raises `TablesMissingError`."""
 
     def delta_if_any(self, name: str) -> DeltaTable | None:
-        """Open a table; None: it was not created yet."""
+        """Open a table; None: not created yet."""
 
 
 class OpenTables:
-    """The tables under one root as one answer reads them: each is opened once, when it is first needed.
+    """The tables under one root for one answer: each is opened once, when first needed.
 
-    `changes` is open; `newest` is the progress that it says, and `moment` (ms) when that was.
+    `changes` is open; `newest` is its progress, `moment` (ms) the time of opening.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class OpenTables:
         moment: int,
         bases: Mapping[str, DeltaTable],
     ) -> None:
-        """Take the `bases` that were opened before `changes`, which has all that they lack."""
+        """`bases` are the folded tables opened before `changes`, which has all changes after their marks."""
         self.changes: Final = changes
         self.newest: Final = newest
         self.moment: Final = moment
@@ -107,9 +108,11 @@ class OpenTables:
         self._bases = {name: (base, changes) for name, base in bases.items()}
 
     def base(self, name: str) -> tuple[DeltaTable, DeltaTable]:
-        """Return a folded table, and changes that have all between its mark and any batch up to the newest.
+        """Return a folded table, and a version of `changes` with all changes between its mark and any batch
+        up to the newest.
 
-        It may have been folded since `changes` was opened; then newer ones tell what of it is to be undone.
+        The table may have been folded after `changes` was opened; then a newer version of `changes` is
+        opened, from which the fold is undone.
         """
         if name not in self._bases:
             base = self._root.delta(name)
@@ -118,7 +121,7 @@ class OpenTables:
         return self._bases[name]
 
     def other(self, name: str) -> DeltaTable | None:
-        """Return a table that is written beside the batches; None: it was not created yet."""
+        """Return a table that is not written with the batches; None: not created yet."""
         if name not in self._others:
             self._others[name] = self._root.delta_if_any(name)
         return self._others[name]
@@ -130,19 +133,20 @@ class OpenTables:
 
 
 class Snapshot:
-    """The tables as of one batch, opened; rows are read when they are asked for.
+    """The tables as of one batch; rows are read on request.
 
-    `progress` is that of the batch. `moment` (ms) is the past moment that was asked for (`is_past`), or when
-    the tables were opened. `gap` is the time without heartbeats in which a past moment lies, if any.
+    `progress` is that of the batch. `moment` (ms) is the requested past moment (`is_past`), or when the
+    tables were opened. `gap` is the time without heartbeats around a past moment, if any.
 
-    Snapshots are made of one that is there: of the same tables, opened once, so that an answer about several
-    moments is of one version of each. None but a `PresentSnapshot` gives the tables themselves away.
+    Snapshots of other moments are made from an existing one and share its open tables, so that an answer
+    about several moments reads one version of each table. Only a `PresentSnapshot` exposes the tables
+    themselves.
     """
 
     def __init__(
         self, tables: OpenTables, as_of: int | None = None, *, up_to: Progress | None = None
     ) -> None:
-        """Take the last batch at a past moment (ms), or (None) the newest one, or that of a progress.
+        """Take the last batch at a past moment (ms), or (None) the newest batch, or the batch of `up_to`.
 
         Raises `HistoryGoneError`.
         """
@@ -166,17 +170,17 @@ class Snapshot:
         return Snapshot(self._tables, moment)
 
     def up_to(self, progress: Progress) -> "Snapshot":
-        """Return the same tables as of a batch before, of which this is the progress."""
+        """Return the same tables as of an earlier batch, given its progress."""
         return Snapshot(self._tables, up_to=progress)
 
     @property
     def complete_within_ms(self) -> int:
-        """Up to how long ago (ms) the tables count as complete."""
+        """How long ago (ms) a moment may be up to which the tables count as complete."""
         return self._tables.complete_within_ms
 
     @cached_property
     def completeness(self) -> Completeness:
-        """How complete the tables are at the moment."""
+        """How complete the tables are at the moment of the snapshot."""
         return Completeness(
             progress=self.progress,
             moment=self.moment,
@@ -186,13 +190,12 @@ class Snapshot:
 
     @property
     def log_ends(self) -> DeltaTable | None:
-        """The samples of log ends, opened when they are first asked for; None: the table was not created
-        yet."""
+        """The table of log end samples, opened on first use; None: not created yet."""
         return self._tables.other("log_ends")
 
     @property
     def samples(self) -> SampleFiles | None:
-        """The files of `log_ends`: every question about these tables reads the same ones."""
+        """The files of `log_ends`, the same for all reads of these tables; None: not created yet."""
         return self._tables.samples
 
     def newest_ends(self, topics: Collection[str] | None, *, as_of: int, within_ms: int = 0) -> pa.Table:
@@ -202,24 +205,26 @@ class Snapshot:
         return newest_ends(self.samples, topics, as_of=as_of, within_ms=within_ms)
 
     def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
-        """Read when the ends of logs passed n positions (n rows, schema `CROSSINGS`); see
-        `offset_times.offset_times`."""
+        """Read when log ends passed n positions (n rows, schema `CROSSINGS`); see
+        `offset_times.offset_times`.
+        """
         if self.samples is None:
             return nothing_crossed(len(positions))
         return offset_times(self.samples, positions, as_of=as_of)
 
     def topics_over_time(self, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
-        """Read which topics there were when (schema `TOPICS_OVER_TIME`), as was seen up to a moment (ms); see
-        `log_ends.topics_over_time`."""
+        """Read the topics and their ids over time (schema `TOPICS_OVER_TIME`), as seen up to a moment (ms);
+        see `log_ends.topics_over_time`.
+        """
         if self.samples is None:
             return no_rows(TOPICS_OVER_TIME)
         return topics_over_time(self.samples, topics, as_of=as_of)
 
     def committed_partitions(self, *, after: int | None = None) -> pa.Table:
-        """Read the topic partitions with committed offsets (columns topic, partition), each once.
+        """Read the distinct topic partitions with committed offsets (columns topic, partition).
 
-        `after` a sequence: those that were committed since, removed or not; else all (of the base `offsets`,
-        and what changed since).
+        With `after` (a sequence) those committed since, removed or not; else those of the base `offsets` and
+        of the changes since.
         """
         up_to = self.progress.sequence
         if after is not None:
@@ -230,8 +235,9 @@ class Snapshot:
         return pa.concat_tables([held, newer]).group_by(["topic", "partition"]).aggregate([])
 
     def assigned_partitions(self, *, after: int | None = None) -> pa.Table:
-        """Read the topic partitions that members of groups have (schema `ASSIGNED_PARTITIONS`), as
-        `committed_partitions` does; some may come twice."""
+        """Read the topic partitions assigned to members (schema `ASSIGNED_PARTITIONS`), limited as in
+        `committed_partitions`; some may come twice.
+        """
         up_to = self.progress.sequence
         if after is not None:
             return partitions_assigned(self._changes, after=after, up_to=up_to)
@@ -240,7 +246,9 @@ class Snapshot:
         return pa.concat_tables([partitions_of_members(base), newer])
 
     def subscribed_topics(self, *, after: int | None = None) -> pa.Table:
-        """Read the topics that groups subscribe to (column topic), as `committed_partitions` does."""
+        """Read the distinct topics to which groups subscribe (column topic), limited as in
+        `committed_partitions`.
+        """
         up_to = self.progress.sequence
         if after is not None:
             return topics_subscribed(self._changes, after=after, up_to=up_to)
@@ -250,26 +258,28 @@ class Snapshot:
         return pa.concat_tables([held, newer]).group_by(["topic"]).aggregate([])
 
     def offsets(self, groups: Sequence[str] | None = None, *, columns: pa.Schema | None = None) -> pa.Table:
-        """Read the live offsets (schema `OFFSETS`, or some columns of it: with `KEY` and source_partition) of
-        the named groups or of all, in no order."""
+        """Read the live offsets of groups (None: all; schema `OFFSETS`, or some of its columns with at least
+        `KEY` and source_partition), in no order.
+        """
         return self._rows("offsets", groups, columns)
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
-        """Read the live groups (schema `GROUPS`), the named ones or all, in no order."""
+        """Read the live groups (None: all; schema `GROUPS`), in no order."""
         return self._rows("groups", groups)
 
     def groups_before(self, groups: Sequence[str], *, until: int) -> pa.Table:
-        """Read the groups (schema `GROUPS`), the named ones, as of the last batch at a past moment (ms); none
-        where that is before the history that is kept."""
+        """Read the named groups (schema `GROUPS`) as of the last batch at a past moment (ms); no rows if that
+        is before the kept history.
+        """
         try:
             return self.as_of(until).groups(groups)
         except HistoryGoneError:
             return no_rows(GROUPS)
 
     def groups_over_time(self, groups: Sequence[str] | None, *, since: int, until: int) -> pa.Table:
-        """Read how groups (None: all) were from one moment (ms) to another: rows of schema
-        `GROUPS_OVER_TIME`, those of a group in order; what is older than the history that is kept is not
-        known."""
+        """Read groups (None: all) between two moments (ms; schema `GROUPS_OVER_TIME`), the rows of a group in
+        order; nothing from before the kept history.
+        """
         try:
             before = self.as_of(since).groups(groups)
         except HistoryGoneError:
@@ -283,15 +293,16 @@ class Snapshot:
         return pa.concat_tables([before.append_column("written_at", at), _of(groups, changed)])
 
     def keys(self, groups: Sequence[str] | None = None, *, among: Among) -> pa.Table:
-        """Read the keys (columns `KEY_NAMES`; for groups the last two are null) that are `among` these,
-        of the named groups or of all. In no order; a key may come twice."""
+        """Read the keys (columns `KEY_NAMES`; for groups the last two are null) of groups (None: all) that
+        are `among` these. In no order; a key may come twice.
+        """
         reads = [self._keys_of("groups")]
         reads += [] if among == "groups" else [self._keys_of("offsets")]
         reads += [self._keys_in_changes] if among == "history" else []
         return pa.concat_tables([_of(groups, read) for read in reads])
 
     def drops(self, cause: str, *, after: int) -> pa.Table:
-        """Read the offsets (schema `DROPS`) that were removed for a cause by changes after a sequence."""
+        """Read the offsets (schema `DROPS`) removed for a cause by changes after a sequence."""
         return drops_between(self._changes, cause, after=after, up_to=self.progress.sequence)
 
     def history(
@@ -302,9 +313,9 @@ class Snapshot:
         until: int | None = None,
         events: Sequence[str] = (),
     ) -> pa.Table:
-        """Read how the positions of groups (None: all) moved up to this batch (schema `HISTORY`).
+        """Read the steps of the committed offsets of groups (None: all) up to this batch (schema `HISTORY`).
 
-        Between two moments (ms), these included; only the steps of these events, or all.
+        `since` and `until` (ms, inclusive) limit the time, `events` the kinds of steps.
         """
 
         def steps(of: Sequence[str] | None) -> pa.Table:
@@ -321,8 +332,9 @@ class Snapshot:
         until: int | None = None,
         in_order: bool = True,
     ) -> pa.Table:
-        """Read what groups (None: all) committed up to this batch (schema `COMMITTED`), between two moments
-        (ms), these included; those of a key in the order of the log, unless `in_order` is false."""
+        """Read the commits of groups (None: all) up to this batch (schema `COMMITTED`) between two moments
+        (ms, inclusive); the commits of a key are in the order of the log, unless `in_order` is false.
+        """
 
         def commits(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
@@ -333,8 +345,9 @@ class Snapshot:
         return _of(groups, commits)
 
     def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
-        """Read the commits of groups (None: all) since a moment (ms) that came after so long a pause, and the
-        first ones of keys (schema `PAUSES`), in no order."""
+        """Read the commits of groups (None: all) since a moment (ms) that followed a pause longer than
+        `longer_than_ms`, and the first commits of keys (schema `PAUSES`), in no order.
+        """
 
         def pauses(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
@@ -350,8 +363,9 @@ class Snapshot:
         since: int,
         until: int | None = None,
     ) -> pa.Table:
-        """Read the commits of groups (None: all) that went back (schema `REWINDS`) in changes after a
-        sequence, written between two moments (ms), in the order of the log."""
+        """Read the commits of lower offsets (schema `REWINDS`) of groups (None: all) in changes after a
+        sequence, written between two moments (ms), in the order of the log.
+        """
         up_to = self.progress.sequence
         return _of(
             groups,
@@ -359,36 +373,40 @@ class Snapshot:
         )
 
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
-        """Read how groups (None: all) were over the time that is kept (schema `GROUP_STEPS`), in no order."""
+        """Read the states and members of groups (None: all) over the kept history (schema `GROUP_STEPS`), in
+        no order.
+        """
         return _of(groups, lambda of: group_steps(self._changes, of, up_to=self.progress.sequence))
 
     def ends_between(
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
     ) -> pa.Table:
         """Read the samples (schema `NEWEST_ENDS`) of topics (None: all) between two moments (ms), and the
-        newest ones before; see `log_ends.ends_between`."""
+        newest ones before; see `log_ends.ends_between`.
+        """
         if self.samples is None or (topics is not None and not topics):
             return no_rows(NEWEST_ENDS)
         return ends_between(self.samples, topics, since=since, until=until, within_ms=within_ms)
 
     def whole_since(self) -> int | None:
-        """Return from when on (ms) no change has been dropped; None: none ever was."""
+        """Return the moment (ms) before which changes were dropped; None: none were."""
         return whole_since(self._changes)
 
     def starts_after(self, moment: int | None) -> int | None:
-        """Return when history starts (ms) if that is after a moment (ms); None: it is not, or there is none.
+        """Return the start of the history (ms) if it is after a moment (ms); None: it is not, or `moment` is
+        None.
 
-        (Of tables from which changes were dropped it is `whole_since`.)
+        (Where changes were dropped, the start is `whole_since`.)
         """
         return None if moment is None else starts_after(self._changes, moment)
 
     def first_set(self, group: str, *, after: int) -> int | None:
-        """Return when a group or an offset of it was first written (ms) after a moment; None: not since."""
+        """Return when (ms) a group or an offset of it was first written after a moment (ms); None: not
+        since."""
         return first_set(self._changes, group, after=after)
 
     def removals(self, groups: Sequence[str] | None = None) -> pa.Table:
-        """Read which offsets were removed (schema `REMOVALS`), of all groups or of the named ones, in no
-        order."""
+        """Read the removed offsets (schema `REMOVALS`) of groups (None: all), in no order."""
         return _of(groups, lambda of: removals_of(self._changes, of, up_to=self.progress.sequence))
 
     def _rows(self, name: str, groups: Sequence[str] | None, columns: pa.Schema | None = None) -> pa.Table:
@@ -411,30 +429,28 @@ class Snapshot:
 
 
 class PresentSnapshot(Snapshot):
-    """The tables as of their last batch, for those who read the tables themselves, as they stand: what they
-    make of them is a present answer. A past snapshot is none."""
+    """The tables as of their last batch, which exposes the open tables themselves. A past snapshot never
+    does, so their present content cannot become an answer about the past.
+    """
 
     def __init__(self, tables: OpenTables) -> None:
-        """Take them as of now: there is no other moment for it."""
         super().__init__(tables)
 
     @property
     def bases(self) -> Mapping[str, DeltaTable]:
-        """The folded tables."""
         return {name: self._tables.base(name)[0] for name in ROWS}
 
     @property
     def changes(self) -> DeltaTable:
-        """The changes, as they stand."""
         return self._changes
 
     def other(self, name: str) -> DeltaTable | None:
-        """Return a table that is written beside the batches; None: it was not created yet."""
+        """Return a table that is not written with the batches; None: not created yet."""
         return self._tables.other(name)
 
 
 def _of(groups: Sequence[str] | None, read: Callable[[Sequence[str] | None], pa.Table]) -> pa.Table:
-    """Read the rows of the named groups or of all; of very many names all, of which theirs are kept."""
+    """Read the rows of groups (None: all); of more than `_MOST_NAMED` groups read all rows and filter."""
     if groups is None or len(groups) <= _MOST_NAMED:
         return read(groups)
     return (rows := read(None)).filter(pc.is_in(rows["group"], value_set=from_texts(groups)))

@@ -1,12 +1,12 @@
 """The Delta tables under one root: created, appended to and folded by one job, read by anyone.
 
-Every micro-batch is one atomic append to `changes`, the truth, whose commit also says the progress. A fold
-brings `offsets` and `groups` up to a sequence of `changes`; readers take these and add the changes above
-their mark, so they are as fresh as the last batch. `quarantine` keeps records that could not be decoded,
-`alerts` what people are warned of, `log_ends` where the logs of topic partitions ended at times.
+Every micro-batch is one atomic append to `changes`, the source of truth, whose commit also contains the
+progress. A fold brings `offsets` and `groups` up to a sequence of `changes`; readers add the changes above
+their mark, so reads are as fresh as the last batch. `quarantine` holds records that could not be decoded,
+`alerts` the alerts, `log_ends` samples of the log ends of topic partitions.
 
-How the folded tables work is in `folding`, how past moments are found in `progress_rows`, how commits stand
-beside those of others in `commits`.
+`folding` explains the folded tables, `progress_rows` past moments, `commits` commits beside those of other
+programs.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -60,18 +60,18 @@ _BOUNDED: Final[Mapping[str, str]] = {
     "changes": "sequence,batch_time,kind,group",
     "log_ends": "sampled_at,topic,partition",
 }
-"""The columns whose bounds the log has, to pass over files. More of them only make the log longer."""
+"""The columns with bounds in the log, for data skipping; more of them would only lengthen the log."""
 
 _LOG: Final[Mapping[str, str]] = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
-    # Who opens a table reads its last checkpoint and all commits since. Of 100 that took up to 40 ms.
+    # Opening a table reads its last checkpoint and all commits since: up to 40 ms for 100 commits.
     "delta.checkpointInterval": "20",
-    # Only maintenance cleans the log, once the newest commit says how far the job has come.
+    # Only maintenance cleans the log, once the newest commit contains the job's progress.
     "delta.enableExpiredLogCleanup": "false",
 }
 
-_APPEND_ATTEMPTS: Final = 15  # as many as delta-rs would make: each is a look and a commit
+_APPEND_ATTEMPTS: Final = 15  # as many as delta-rs would make; each is one check and one commit
 
 T = TypeVar("T")
 
@@ -81,15 +81,15 @@ class TablesMissingError(OffsetlakeError):
 
 
 _DENIED: Final = "(os error 13)"
-"""What the storage library says of a file in a local folder that this user may not read."""
+"""The text in errors of the storage library about a local file that this user may not read."""
 
 
 class TablesUnreachableError(OffsetlakeError):
-    """The storage under the given root refused, or could not be reached."""
+    """The storage under the given root refused access or could not be reached."""
 
 
 class OtherWriterError(MisuseError):
-    """Another process has committed to tables that only one may write to."""
+    """Another process has committed to tables that only this process may write to."""
 
     def __init__(self, root: str) -> None:
         super().__init__(
@@ -100,8 +100,9 @@ class OtherWriterError(MisuseError):
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables under one root: a folder or a URL. They count as complete up to `complete_within_ms` ago
-    (`streaming.model.completeness`)."""
+    """The tables under one root: a folder or a URL. A moment counts as complete up to `complete_within_ms`
+    ago (`streaming.model.completeness`).
+    """
 
     root: str
     storage_options: Mapping[str, str] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class Tables:
     def create(self) -> None:
         """Create the tables that do not exist yet.
 
-        Raises `OtherFormatError` where another release wrote those that do.
+        Raises `OtherFormatError` where another release wrote existing ones.
         """
         for name, schema in SCHEMAS.items():
             with self._writing(name):
@@ -124,26 +125,26 @@ class Tables:
                     partition_by=[column for column in _PARTITIONED_BY if column in schema.names],
                     configuration=_configuration(name),
                     storage_options=dict(self.storage_options),
-                    raise_if_key_not_exists=False,  # for our own
+                    raise_if_key_not_exists=False,  # the property `offsetlake.format` is unknown to delta-rs
                 )
             self.delta(name)
 
     def aside(self) -> "Tables":
-        """Return the tables that are filled beside these while they are rebuilt."""
+        """Return the tables that a rebuild fills beside these."""
         return Tables(self._uri("rebuild"), self.storage_options, self.complete_within_ms)
 
     def delete(self) -> None:
-        """Delete everything under the root, also what an interrupted deletion has left."""
+        """Delete everything under the root, including the remains of an interrupted deletion."""
         with suppress(TableNotFoundError):  # no such folder
             DeltaStorageHandler(self.root, options=dict(self.storage_options)).delete_dir("")
 
     def existing(self) -> list[str]:
-        """Return the names of the tables that exist."""
+        """Return the names of the existing tables."""
         options = dict(self.storage_options)
         return [name for name in SCHEMAS if DeltaTable.is_deltatable(self._uri(name), options)]
 
     def delta(self, name: str) -> DeltaTable:
-        """Open one table as it stands now.
+        """Open the current version of a table.
 
         Raises `TablesMissingError`, `TablesUnreachableError` or `OtherFormatError`.
         """
@@ -152,40 +153,40 @@ class Tables:
         return table
 
     def delta_if_any(self, name: str) -> DeltaTable | None:
-        """Open one table as `delta` does; None where it was not created yet."""
+        """Open a table as `delta` does; None: not created yet."""
         try:
             return self.delta(name)
         except TablesMissingError:
             return None
 
     def created_at(self) -> int:
-        """Return when the tables were made (ms)."""
+        """Return when the tables were created (ms)."""
         return self.delta("changes").metadata().created_time
 
     def storage(self, table: DeltaTable) -> DeltaStorageHandler:
         """Return the folder of a table, with its files and its log."""
         return DeltaStorageHandler(table.table_uri, options=dict(self.storage_options))
 
-    # --- what the job writes ---------------------------------------------------------------------------
+    # --- writes of the job -----------------------------------------------------------------------------
 
     def progress(self) -> Progress:
-        """Return what the newest commit to `changes` says; a fresh `Progress` when there is none yet."""
+        """Return the progress in the newest commit to `changes`; a fresh `Progress` if there is none yet."""
         changes = self.delta("changes")
         return progress_of(changes, self.storage(changes))
 
     def progress_if_any(self) -> Progress:
-        """Return the progress, a fresh one also where there are no tables yet."""
+        """Return the progress; a fresh `Progress` also if there are no tables yet."""
         try:
             return self.progress()
         except TablesMissingError:
             return Progress()
 
     def is_appended(self, query_id: str, batch_id: int) -> bool:
-        """Tell whether this batch of this query is in `changes` already."""
+        """Whether this batch of this query is already in `changes`."""
         return has_transaction(self.delta("changes"), query_id, batch_id)
 
     def new_changes(self) -> NewFiles:
-        """Return what holds files of `changes` until `append_changes` commits them; see there."""
+        """Return a collector for new files of `changes`, which `append_changes` commits."""
         return self._new_files("changes")
 
     def write_changes(self, rows: pa.Table, new: NewFiles) -> None:
@@ -203,14 +204,14 @@ class Tables:
         after: Collection[Progress] | None = None,
         new: NewFiles | None = None,
     ) -> None:
-        """Append rows (schema `CHANGES`, maybe none) and the progress in one commit, with the files of
-        further rows that are written (`new_changes`).
+        """Append rows (schema `CHANGES`, maybe none) and the progress in one commit, together with the files
+        in `new` (see `new_changes`).
 
-        `is_batch` notes the progress's batch as applied, so that a replay of it is recognized.
-        `is_observation` keeps the progress as a row too, which lasts longer than metadata.
-        `after` (None: anything) is what the tables may say before, else `OtherWriterError` is raised: the
-        commit is on top of the version that was looked at. Where they say this progress already, an attempt
-        that seemed to fail has arrived.
+        `is_batch` records the batch of the progress as applied, so that a replay of it is recognized.
+        `is_observation` adds the progress as a row, which lasts longer than metadata. `after` (None:
+        anything) is the progress that the tables may have before; any other raises `OtherWriterError`. The
+        commit goes on top of the version that was checked. Where the tables already have the new progress, an
+        attempt that seemed to fail has arrived.
         """
         if is_observation:
             rows = pa.concat_tables([rows, observation_row(progress)])
@@ -226,7 +227,9 @@ class Tables:
         self._append("changes", without_members(rows), commit, is_done, new)
 
     def append_quarantine(self, rows: pa.Table, progress: Progress) -> None:
-        """Append what could not be decoded, unless the progress's batch has done so before."""
+        """Append undecoded records (schema `QUARANTINE`), unless the batch of the progress has already done
+        so.
+        """
         query_id, batch_id = str(progress.query_id), progress.batch_id
         if len(rows) and not has_transaction(self.delta("quarantine"), query_id, batch_id):
             done = Transaction(query_id, batch_id)
@@ -238,20 +241,20 @@ class Tables:
         self._append("log_ends", rows, CommitProperties(max_commit_retries=0))
 
     def restate_progress(self) -> None:
-        """Make sure that the newest commit to `changes` contains the progress, so that older ones can be
+        """Ensure that the newest commit to `changes` contains the progress, so that older commits can be
         deleted.
 
-        Safe beside a running job: what is repeated is committed directly on top of what was read, or not.
+        Safe beside a running job: a repeated progress is committed directly on top of the version it was read
+        from, or not at all.
         """
         committed(self._restate_progress)
 
     # --- folds -----------------------------------------------------------------------------------------
 
     def fold(self) -> int:
-        """Bring `offsets` and `groups` up to the newest change; return how many rows were folded.
+        """Fold `offsets` and `groups` up to the newest change; return the number of changed keys.
 
-        Each table notes the sequence that it contains in the same commit, so a fold that is repeated
-        changes nothing.
+        Each table's mark is part of the same commit, so a repeated fold changes nothing.
         """
         changes = self.delta("changes")
         sequence = progress_of(changes, self.storage(changes)).sequence
@@ -266,30 +269,31 @@ class Tables:
         return min(fold_mark(self.delta(name)) for name in ROWS)
 
     def unfolded_rows(self) -> int:
-        """Count the changes that at least one of the folded tables does not contain yet."""
+        """Count the changes above the lowest mark of the folded tables."""
         return count_unfolded(self.delta("changes"), self.folded_up_to())
 
-    # --- what is read ----------------------------------------------------------------------------------
+    # --- reads -----------------------------------------------------------------------------------------
 
     def read(self, groups: Sequence[str] | None = None, *, as_of: int | None = None) -> LiveRows:
-        """Read the live offsets and groups, of all groups or of the named ones, as of the last batch.
+        """Read the live offsets and groups of groups (None: all) as of the last batch.
 
-        `as_of` (ms) asks for the last batch at a past moment instead; may raise `HistoryGoneError`.
+        `as_of` (ms): as of the last batch at a past moment; may raise `HistoryGoneError`.
         """
         return self.ask(lambda at: LiveRows(at.offsets(groups), at.groups(groups), at.progress), as_of=as_of)
 
     def ask(
         self, question: Callable[[Snapshot], T], *, as_of: int | None = None, now: int | None = None
     ) -> T:
-        """Answer a question from one snapshot: as of the last batch, or as of a past moment (ms).
+        """Call `question` with one snapshot, as of the last batch or of a past moment (ms), and return its
+        result.
 
-        All that belongs to one answer is one question. It is asked again, as a whole, when maintenance has
-        meanwhile removed files that it needed. `now` (ms) is the moment of the present (None: the clock's).
+        One answer is one call. It is called again when maintenance has meanwhile removed files that it
+        needed. `now` (ms) is the moment of a present snapshot (None: the current time).
         """
         return retried(FilesGoneError, lambda: question(Snapshot(self._opened(now=now), as_of)))
 
     def ask_now(self, question: Callable[[PresentSnapshot], T]) -> T:
-        """Answer a question as of the last batch as `ask` does, from the tables themselves as they stand."""
+        """As `ask`, with a snapshot of the last batch that exposes the tables themselves."""
         return retried(FilesGoneError, lambda: question(PresentSnapshot(self._opened(*ROWS))))
 
     def read_quarantine(self) -> pa.Table:
@@ -297,7 +301,7 @@ class Tables:
         return rows_in_order(self.delta("quarantine"), QUARANTINE)
 
     def read_changes(self) -> pa.Table:
-        """Read all changes (schema `CHANGES`) of offsets and groups, batch by batch in their order."""
+        """Read all changes (schema `CHANGES`) of offsets and groups, ordered by batch."""
         return rows_in_order(self.delta("changes"), CHANGES, """"kind" <> 'progress'""")
 
     def _new_files(self, name: str) -> NewFiles:
@@ -313,7 +317,6 @@ class Tables:
             raise self._not_opened(name, error) from error
 
     def _not_opened(self, name: str, error: Exception) -> OffsetlakeError:
-        """Say why a table could not be opened."""
         root, place = whole_path(self.root), whole_path(self._uri(name))
         if is_closed(self.root) or _DENIED in str(error):
             found = "one" if is_closed(self.root) else "files in it"
@@ -347,12 +350,12 @@ class Tables:
             ) from error
 
     def _opened(self, *bases: str, now: int | None = None) -> OpenTables:
-        opened = {name: self.delta(name) for name in bases}  # before `changes`: it then has all they lack
+        opened = {name: self.delta(name) for name in bases}  # before `changes`, which must be the newer
         changes = self.delta("changes")
         newest = progress_of(changes, self.storage(changes))
         return OpenTables(self, changes, newest, now_ms() if now is None else now, opened)
 
-    # Each of these opens its table itself, as it may be repeated (see `committed`).
+    # Each of these opens its table itself, since it may be repeated (see `committed`).
 
     def _append(
         self,
@@ -362,9 +365,9 @@ class Tables:
         is_done: Callable[[DeltaTable], bool] | None = None,
         new: NewFiles | None = None,
     ) -> None:
-        """Append rows and new files in one commit, on top of a version that lacks it, as `is_done` tells.
+        """Append rows and new files in one commit, on top of a version for which `is_done` is false.
 
-        By default a commit is there that has transactions if all of them are.
+        By default a commit is done if the table has all of its transactions.
         """
         with self._writing(name), self._new_files(name) if new is None else new as files:
             table = self.delta(name)
@@ -379,8 +382,9 @@ class Tables:
             committed(append, _APPEND_ATTEMPTS)
 
     def _says(self, progress: Progress, after: Collection[Progress], changes: DeltaTable) -> bool:
-        """Tell whether `changes` says a progress; raises `OtherWriterError` if it says none of `after`
-        either."""
+        """Whether the progress in `changes` is this one; raises `OtherWriterError` if it is none of `after`
+        either.
+        """
         found = progress_of(changes, self.storage(changes))
         if found != progress and found not in after:
             raise OtherWriterError(self.root)

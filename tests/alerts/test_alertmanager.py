@@ -11,6 +11,7 @@ from alert_tables import HOUR, RETENTION, Lake, alert_settings
 from alertmanager import find_alertmanager, running_alertmanager
 from http_receiver import HttpReceiver, running_receiver
 from kafka_clients import wait_until
+from logged import logged
 
 from streaming.alerts.delivery import Notifier
 from streaming.alerts.receivers import receivers
@@ -62,8 +63,8 @@ def test_alertmanager_notifies_once_and_resolves_once(
         wait_until(lambda: set(expected) <= set(notifications(notified)), f"{expected}")
 
     def deliver() -> None:  # a new notifier, as after a restart
-        failures: list[str] = []
-        assert Notifier(AlertTable(lake.tables), receiver, failures.append, clock=lambda: lake.now).deliver()
+        with logged("streaming.alerts") as failures:
+            assert Notifier(AlertTable(lake.tables), receiver, clock=lambda: lake.now).deliver()
         assert failures == []
 
     for group in ("grüße 🐢", "steady"):

@@ -469,8 +469,10 @@ def test_logs_are_asked_for_only_once_there_is_something_to_judge(lake: Lake) ->
     assert asked == [[("orders", 0)]] * 2
 
 
-def test_brokers_are_asked_at_their_own_pace_and_their_silence_is_said_once(lake: Lake) -> None:
-    asked, said = [], []
+def test_brokers_are_asked_at_their_own_pace_and_their_silence_is_said_once(
+    lake: Lake, said: list[str]
+) -> None:
+    asked = []
 
     def ask(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
         asked.append(lake.now)
@@ -479,7 +481,7 @@ def test_brokers_are_asked_at_their_own_pace_and_their_silence_is_said_once(lake
         return {place: LogRange(500, 1_000) for place in places}
 
     lake.commit("slow")
-    evaluator = lake.evaluator(ask_log_ranges=ask, say=said.append)
+    evaluator = lake.evaluator(ask_log_ranges=ask)
     told = []
     for _ in range(6):
         told += news(evaluator.evaluate())

@@ -127,7 +127,6 @@ def test_a_restart_at_every_point_gives_the_same_episodes(
             alert_settings(),
             receivers=["log"],
             ask_log_ranges=None,
-            say=print,
             clock=lambda: lake.now,
         )
 

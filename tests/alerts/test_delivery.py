@@ -14,6 +14,7 @@ import pytest
 from alert_tables import DAY, HOUR, RETENTION, Lake, alert_settings
 from http_receiver import HttpReceiver, running_receiver
 from kafka_clients import wait_until
+from logged import logged
 
 from streaming.alerts.delivery import Notifier, NotifierThread
 from streaming.alerts.episodes import Episode, Finding
@@ -45,13 +46,13 @@ class Sender:
         self._notifier = Notifier(
             AlertTable(lake.tables),
             receiver,
-            self.said.append,
             clock=lambda: lake.now,
             steady=lambda: lake.now / 1_000,
         )
 
     def deliver(self) -> bool:
-        return self._notifier.deliver()
+        with logged("streaming.alerts.delivery", into=self.said):
+            return self._notifier.deliver()
 
     @property
     def pause_s(self) -> float | None:
@@ -469,7 +470,6 @@ def test_a_receiver_that_hangs_stops_neither_evaluation_nor_others(lake: Lake, h
         alert_settings(evaluate_every="20ms"),
         [Hanging(), LogLines(told.append)],
         ask_log_ranges=None,
-        say=print,
     )
     with watch:
         wait_until(lambda: len(told) == 1, "the log line about the job that is behind")
@@ -484,7 +484,7 @@ def test_a_receiver_that_hangs_stops_neither_evaluation_nor_others(lake: Lake, h
 def test_thread_delivers_what_was_left_and_then_what_comes(lake: Lake) -> None:
     lines: list[str] = []
     open_alert(lake, "a", receiver="log")
-    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(lines.append), print), "log")
+    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(lines.append)), "log")
     thread.start()
     wait_until(lambda: len(lines) == 1, "what was left")
     open_alert(lake, "b", receiver="log")
@@ -495,9 +495,8 @@ def test_thread_delivers_what_was_left_and_then_what_comes(lake: Lake) -> None:
     assert not thread.is_alive()
 
 
-def test_thread_outlives_whatever_a_receiver_raises(lake: Lake) -> None:
+def test_thread_outlives_whatever_a_receiver_raises(lake: Lake, said: list[str]) -> None:
     lines: list[str] = []
-    said: list[str] = []
 
     def write(line: str) -> None:
         if not said:
@@ -505,7 +504,7 @@ def test_thread_outlives_whatever_a_receiver_raises(lake: Lake) -> None:
         lines.append(line)
 
     open_alert(lake, receiver="log")
-    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(write), said.append), "log")
+    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(write)), "log")
     thread.start()
     wait_until(lambda: len(lines) == 1, "the second attempt")
     thread.end()
@@ -513,12 +512,11 @@ def test_thread_outlives_whatever_a_receiver_raises(lake: Lake) -> None:
     assert said[0].startswith("alerts for log cannot be delivered, retrying: unexpected RuntimeError")
 
 
-def test_evaluation_that_fails_is_said_once_and_ends_nothing(lake: Lake, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_evaluation_that_fails_is_said_once_and_ends_nothing(
+    lake: Lake, tmp_path: Path, said: list[str]
+) -> None:
     (tmp_path / "alerts").rename(tmp_path / "gone")
-    watch = AlertWatch(
-        lake.tables, alert_settings(evaluate_every="20ms"), [], ask_log_ranges=None, say=said.append
-    )
+    watch = AlertWatch(lake.tables, alert_settings(evaluate_every="20ms"), [], ask_log_ranges=None)
     with watch:
         wait_until(lambda: len(said) == 1, "the complaint")
         (tmp_path / "gone").rename(tmp_path / "alerts")
@@ -531,8 +529,9 @@ class Panic(BaseException):
     """As those of delta-rs, which are no `Exception`."""
 
 
-def test_a_panic_of_an_evaluation_ends_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_a_panic_of_an_evaluation_ends_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
     evaluate, calls = Evaluator.evaluate, list[int]()
 
     def fail_first(evaluator: Evaluator) -> list[Episode]:
@@ -542,9 +541,7 @@ def test_a_panic_of_an_evaluation_ends_nothing(lake: Lake, monkeypatch: pytest.M
         return evaluate(evaluator)
 
     monkeypatch.setattr(Evaluator, "evaluate", fail_first)
-    watch = AlertWatch(
-        lake.tables, alert_settings(evaluate_every="20ms"), [], ask_log_ranges=None, say=said.append
-    )
+    watch = AlertWatch(lake.tables, alert_settings(evaluate_every="20ms"), [], ask_log_ranges=None)
     with watch:
         wait_until(lambda: watch.evaluated_at() is not None, "the second evaluation")
         assert watch.is_alive()
@@ -554,9 +551,10 @@ def test_a_panic_of_an_evaluation_ends_nothing(lake: Lake, monkeypatch: pytest.M
     ]
 
 
-def test_a_panic_of_a_delivery_ends_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_of_a_delivery_ends_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
     lines: list[str] = []
-    said: list[str] = []
     read, calls = AlertTable.read, list[int]()
 
     def fail_first(table: AlertTable) -> AlertState:
@@ -567,7 +565,7 @@ def test_a_panic_of_a_delivery_ends_nothing(lake: Lake, monkeypatch: pytest.Monk
 
     open_alert(lake, receiver="log")
     monkeypatch.setattr(AlertTable, "read", fail_first)
-    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(lines.append), said.append), "log")
+    thread = NotifierThread(Notifier(AlertTable(lake.tables), LogLines(lines.append)), "log")
     thread.start()
     wait_until(lambda: len(lines) == 1, "the second attempt")
     thread.end()
@@ -583,7 +581,7 @@ def test_what_tells_the_process_to_end_is_no_failure(lake: Lake, monkeypatch: py
         raise KeyboardInterrupt
 
     monkeypatch.setattr(AlertTable, "read", interrupt)
-    watch = AlertWatch(lake.tables, alert_settings(), [LogLines(print)], ask_log_ranges=None, say=print)
+    watch = AlertWatch(lake.tables, alert_settings(), [LogLines(print)], ask_log_ranges=None)
     with pytest.raises(KeyboardInterrupt):
         watch.evaluate_and_deliver()
     with pytest.raises(KeyboardInterrupt):
@@ -669,7 +667,7 @@ def test_waking_a_thread_ends_its_pause(lake: Lake) -> None:
             return super().deliver()
 
     now = [0.0]
-    notifier = Counting(AlertTable(lake.tables), receiver, print, steady=lambda: now[0])
+    notifier = Counting(AlertTable(lake.tables), receiver, steady=lambda: now[0])
     for _ in range(10):
         notifier.deliver()
         now[0] += 500
@@ -808,9 +806,7 @@ def test_a_receiver_that_is_silent_is_asked_more_and_more_seldom(lake: Lake) -> 
 
 def test_a_clock_that_is_set_back_ends_no_repetition(lake: Lake) -> None:
     receiver, passed = Picky(repeat_every_ms=60_000), [0.0]
-    notifier = Notifier(
-        AlertTable(lake.tables), receiver, print, clock=lambda: lake.now, steady=lambda: passed[0]
-    )
+    notifier = Notifier(AlertTable(lake.tables), receiver, clock=lambda: lake.now, steady=lambda: passed[0])
     open_alert(lake, "a")
     assert notifier.deliver()
     lake.now -= DAY

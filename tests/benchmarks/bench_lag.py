@@ -76,7 +76,6 @@ def _evaluate(tables: Tables) -> None:
         _all_on(),
         receivers=[],
         ask_log_ranges=None,
-        say=print,
         clock=lambda: times[0],
     )
 

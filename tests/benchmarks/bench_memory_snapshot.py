@@ -125,7 +125,7 @@ def following(root: str) -> Iterator[Following]:
 
 def follow(root: str) -> None:
     """Look once, many times at nothing new, and then whenever told to; say what it took."""
-    tailer = Tailer(Tables(root), print)
+    tailer = Tailer(Tables(root))
     wall, cpu = look(tailer)
     print(f"{wall / 1_000:.2f} s, {cpu / 1_000:.2f} s of processor time", flush=True)
     idle = statistics.mean(look(tailer)[1] for _ in range(200))

@@ -65,13 +65,12 @@ def measure_metrics(*, offsets: int, groups: int, seconds: float) -> None:
 def work(root: str) -> None:
     """Work out assessments and bytes in this process, and print what each took."""
     tables, settings = Tables(root), read_settings()
-    tailer = Tailer(tables, print, clock=lambda: bench_lag.NOW, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: bench_lag.NOW, counters=Counters())
     assert tailer.look()
     print(f"{'':40}{'wall ms':>9}{'cpu ms':>9}")
     refresher = Refresher(
         tables,
         lambda: tailer.current,
-        print,
         health=HealthRules.of(settings.health),
         expiry=settings.expiry,
         clock=lambda: bench_lag.NOW,

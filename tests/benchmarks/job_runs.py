@@ -151,9 +151,9 @@ def reader(
 ) -> TopicReader:
     """The job, which reports its batches and is otherwise silent."""
     broker = Broker(settings.source)
-    facts = broker.wait_for_topic(print, lambda: False)
+    facts = broker.wait_for_topic(lambda: False)
     assert facts is not None
-    listener = Reporter(lambda _said: None, report, lambda _alert: None, lambda _said: None)
+    listener = Reporter(report, lambda _alert: None)
     return TopicReader(spark, settings, broker, facts, listener, stop)
 
 

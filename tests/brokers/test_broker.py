@@ -1,7 +1,5 @@
 """Waiting for the topic: polled as often as the settings say, given up at once, explained once."""
 
-from typing import Any
-
 import pytest
 
 from streaming.brokers import broker as broker_module
@@ -55,9 +53,10 @@ def never() -> bool:
     return False
 
 
-def test_topic_that_exists_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    said: list[Any] = []
-    assert broker(monkeypatch, Polls(clock, FACTS), "1h").wait_for_topic(said.append, never) == FACTS
+def test_topic_that_exists_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, said: list[str]
+) -> None:
+    assert broker(monkeypatch, Polls(clock, FACTS), "1h").wait_for_topic(never) == FACTS
     assert said == []
 
 
@@ -65,7 +64,7 @@ def test_topic_is_looked_for_as_often_as_the_settings_say(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     polls = Polls(clock, None, None, FACTS)
-    assert broker(monkeypatch, polls, "700ms").wait_for_topic(print, never) == FACTS
+    assert broker(monkeypatch, polls, "700ms").wait_for_topic(never) == FACTS
     assert polls.times == pytest.approx([0, 0.7, 1.4])
 
 
@@ -73,17 +72,15 @@ def test_waiting_is_given_up_soon_however_seldom_the_topic_is_looked_for(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     polls = Polls(clock)
-    assert broker(monkeypatch, polls, "1h").wait_for_topic(print, lambda: clock.now >= 0.5) is None
+    assert broker(monkeypatch, polls, "1h").wait_for_topic(lambda: clock.now >= 0.5) is None
     assert clock.now < 0.5 + 0.3
     assert len(polls.times) == 1
 
 
-def test_waiting_is_explained_once_with_both_reasons(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    said: list[str] = []
-    assert (
-        broker(monkeypatch, Polls(clock, None, None, FACTS), "1ms").wait_for_topic(said.append, never)
-        == FACTS
-    )
+def test_waiting_is_explained_once_with_both_reasons(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, said: list[str]
+) -> None:
+    assert broker(monkeypatch, Polls(clock, None, None, FACTS), "1ms").wait_for_topic(never) == FACTS
     [sentence] = said
     assert (
         "does not exist yet on localhost:9092, or this user may not see it (Describe permission)" in sentence

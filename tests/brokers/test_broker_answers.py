@@ -91,17 +91,18 @@ def test_of_brokers_that_disagree_no_assignor_is_known() -> None:
 # --- the settings ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("silent")
 def test_retention_of_the_settings_is_taken_without_asking() -> None:
     """Nobody listens there."""
     for interval, expected in (("auto", 600_000), ("5s", 5_000)):
         given = settings("127.0.0.1:1", retention="1m", check_interval=interval)
-        reader = RetentionReader(Broker(given.source), given, pytest.fail)
+        reader = RetentionReader(Broker(given.source), given)
         assert reader.read(NOW) == retention(MINUTE, expected, "setting")
 
 
-def test_a_copy_of_the_topic_is_not_judged_by_the_brokers_that_hold_it() -> None:
-    given, said = read_settings(options={"source.topic": "copy"}), list[str]()
-    reader = RetentionReader(Broker(given.source), given, said.append)
+def test_a_copy_of_the_topic_is_not_judged_by_the_brokers_that_hold_it(said: list[str]) -> None:
+    given = read_settings(options={"source.topic": "copy"})
+    reader = RetentionReader(Broker(given.source), given)
     assert [reader.read(NOW), reader.read(NOW)] == [None, None]
     [sentence] = said
     assert "set [expiry] retention" in sentence
@@ -111,11 +112,12 @@ def test_a_copy_of_the_topic_is_not_judged_by_the_brokers_that_hold_it() -> None
 
 
 @pytest.mark.broker
+@pytest.mark.usefixtures("silent")
 def test_retention_is_read_from_the_broker(broker: LocalBroker) -> None:
     bootstrap = broker.bootstrap_servers
     for interval, expected in (("auto", 600_000), ("5s", 5_000)):
         given = settings(bootstrap, check_interval=interval)
-        reader = RetentionReader(Broker(given.source), given, pytest.fail)
+        reader = RetentionReader(Broker(given.source), given)
         assert reader.read(NOW) == retention(7 * DAY, expected, "broker", "uniform")
 
 
@@ -175,7 +177,9 @@ def test_topics_where_nobody_answers_are_an_error() -> None:
 
 
 @pytest.mark.broker
-def test_what_this_user_may_not_see_is_left_out_and_said_once(make_broker: BrokerFactory) -> None:
+def test_what_this_user_may_not_see_is_left_out_and_said_once(
+    make_broker: BrokerFactory, said: list[str]
+) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
     # without this the broker would make a topic of every name that it is asked about
@@ -184,11 +188,11 @@ def test_what_this_user_may_not_see_is_left_out_and_said_once(make_broker: Broke
     create_topics(bootstrap, {"open": 1, "secret": 1})
     deny(bootstrap, ResourceType.TOPIC, "secret", AclOperation.DESCRIBE)
     deny(bootstrap, ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS)
-    given, said = settings(bootstrap), list[str]()
+    given = settings(bootstrap)
     asking = Broker(given.source)
     wait_until(lambda: "secret" not in (asking.topic_ids(["open", "secret"]) or {}), "the right to go")
 
-    reader = RetentionReader(asking, given, said.append)
+    reader = RetentionReader(asking, given)
     wait_until(lambda: reader.read(NOW) is None, "the other right to go")
     assert reader.read(NOW) is None
     [sentence] = said

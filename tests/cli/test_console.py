@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import logging
 import os
 import re
 import subprocess
@@ -15,11 +16,12 @@ import pytest
 
 from streaming.cli import console as console_module
 from streaming.cli.console import FAR_BEHIND, Console, describe_batch, describe_catching_up, is_catching_up
+from streaming.cli.logs import Warnings, logs_to
 from streaming.job.reporter import BatchReport
-from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.totals import Position, Totals, UnknownRecords
 
+LOG = logging.getLogger("streaming.x.y")
 TIME = "1970-01-01T00:00:01Z "
 START = Progress().with_ends({0: PartitionEnds(1_000, 1_000), 1: PartitionEnds(0, 0)}, now=0)
 BEHIND = START.with_positions({0: 250})
@@ -65,9 +67,9 @@ def report(progress: Progress = CAUGHT_UP, **changed: object) -> BatchReport:
 
 def told(*reports: BatchReport, out: io.StringIO | None = None) -> list[str]:
     out = out or io.StringIO()
-    console = Console(err=out, clock=lambda: 1_500)
-    for one in reports:
-        console.batch(one)
+    with Console(err=out, clock=lambda: 1_500) as console:
+        for one in reports:
+            console.batch(one)
     return untimed(out.getvalue())
 
 
@@ -174,7 +176,13 @@ def test_what_must_not_be_lost_is_tried_each_time_anew() -> None:
 
 
 def test_a_reader_that_leaves_changes_nothing_about_the_end() -> None:
-    program = "from streaming.cli.console import Console; c = Console(); c.say('one'); c.say('two')"
+    program = """
+import logging
+from streaming.cli.console import Console
+with Console():
+    for sentence in ("one", "two"):
+        logging.getLogger("streaming.x").warning(sentence)
+"""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as out:
@@ -184,22 +192,27 @@ def test_a_reader_that_leaves_changes_nothing_about_the_end() -> None:
 
 def test_every_line_begins_with_its_time_and_an_error_is_marked() -> None:
     out = io.StringIO()
-    console = Console(err=out, clock=lambda: 1_500)
-    console.say("one")
-    console.warn("two")
-    console.fail(MisuseError("three"))
+    with Console(err=out, clock=lambda: 1_500):
+        LOG.info("one")
+        LOG.warning("two")
+        LOG.error("three")
     assert out.getvalue() == f"{TIME}one\n{TIME}two\n{TIME}ERROR: three\n"
 
 
-def test_json_lines_have_time_level_message_and_the_numbers_of_a_batch() -> None:
+def test_json_lines_have_time_level_logger_message_and_the_numbers_of_a_batch() -> None:
     out = io.StringIO()
-    console = Console("json", err=out, clock=lambda: 1_500)
-    console.warn("group \x1b[2J")
-    console.fail(MisuseError("no"))
-    for progress in (BEHIND, CAUGHT_UP):
-        console.batch(report(progress, changed_offsets=2))
+    with Console("json", err=out, clock=lambda: 1_500) as console:
+        LOG.warning("group \x1b[2J")
+        LOG.error("no")
+        for progress in (BEHIND, CAUGHT_UP):
+            console.batch(report(progress, changed_offsets=2))
     warning, error, behind, caught_up = map(json.loads, out.getvalue().splitlines())
-    assert warning == {"time": TIME.strip(), "level": "warning", "message": "group \x1b[2J"}
+    assert warning == {
+        "time": TIME.strip(),
+        "level": "warning",
+        "logger": "streaming.x.y",
+        "message": "group \x1b[2J",
+    }
     assert (error["level"], error["message"]) == ("error", "no")
     assert (behind["level"], behind["source_offsets_left"]) == ("info", 750)
     assert {name: caught_up[name] for name in ("batch", "records", "changed_offsets", "seconds")} == {
@@ -212,10 +225,42 @@ def test_json_lines_have_time_level_message_and_the_numbers_of_a_batch() -> None
 
 def test_alerts_are_apart_from_all_the_rest() -> None:
     err, out = io.StringIO(), io.StringIO()
-    console = Console(err=err, out=out, clock=lambda: 1_500)
-    console.say("one")
-    console.write('{"alert": 1}')
+    with Console(err=err, out=out, clock=lambda: 1_500) as console:
+        LOG.info("one")
+        console.write('{"alert": 1}')
     assert (err.getvalue(), out.getvalue()) == (f"{TIME}one\n", '{"alert": 1}\n')
+
+
+# --- loggers -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_logged_is_printed_once_and_only_within_the_block(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    out, root = io.StringIO(), logging.getLogger("streaming")
+    before = root.handlers[:], root.level, root.propagate
+    with Console(err=out):
+        LOG.info("within")
+        LOG.debug("what nobody asked for")
+    assert (root.handlers, root.level, root.propagate) == before
+    LOG.warning("after")
+    assert out.getvalue().count("\n") == 1
+    assert out.getvalue().endswith("Z within\n")
+    assert caplog.messages == ["after"]  # of the root logger, which others may have given a handler
+    assert capfd.readouterr() == ("", "")
+
+
+def test_who_only_imports_the_package_has_nothing_printed() -> None:
+    program = "import logging, streaming; logging.getLogger('streaming.x').error('wrong')"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
+
+
+def test_a_command_without_a_log_prints_warnings_as_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with logs_to(Warnings()):
+        LOG.info("what goes on")
+        LOG.warning("group \x1b[2J")
+    assert capsys.readouterr() == ("", "offsetlake: group \\x1b[2J\n")
 
 
 # --- waiting ---------------------------------------------------------------------------------------------
@@ -243,7 +288,7 @@ def visible(terminal: Terminal) -> list[str]:
 @pytest.mark.usefixtures("quick")
 def test_a_log_file_is_told_now_and_then_what_is_waited_for() -> None:
     out = io.StringIO()
-    with Console(err=out, clock=lambda: 1_500).waiting("starting Spark"):
+    with Console(err=out, clock=lambda: 1_500) as console, console.waiting("starting Spark"):
         wait_until(lambda: out.getvalue().count("\n") == 3)
     first, *others = untimed(out.getvalue())
     assert first == "starting Spark ..."
@@ -253,18 +298,18 @@ def test_a_log_file_is_told_now_and_then_what_is_waited_for() -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_terminal_has_one_line_of_what_is_waited_for_below_all_others() -> None:
     terminal, wait = Terminal(), r"connecting to \x1b[2Jkafka:9092 ... 0 s "
-    console = Console(err=terminal, clock=lambda: 1_500)
-    with console.waiting("connecting to \x1b[2Jkafka:9092"):
-        wait_until(lambda: visible(terminal) == [wait])
-        console.say("one")
-        assert visible(terminal) == ["one", wait]
-    console.say("two")
+    with Console(err=terminal, clock=lambda: 1_500) as console:
+        with console.waiting("connecting to \x1b[2Jkafka:9092"):
+            wait_until(lambda: visible(terminal) == [wait])
+            LOG.info("one")
+            assert visible(terminal) == ["one", wait]
+        LOG.info("two")
     assert visible(terminal) == ["one", "two", " "]
 
 
 @pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
 def test_what_takes_no_time_is_not_told(out: io.StringIO) -> None:
-    with Console(err=out).waiting("connecting"):
+    with Console(err=out) as console, console.waiting("connecting"):
         pass
     assert out.getvalue() == ""
 
@@ -272,7 +317,7 @@ def test_what_takes_no_time_is_not_told(out: io.StringIO) -> None:
 def test_a_line_that_is_updated_stays_within_the_terminal() -> None:
     terminal = Terminal()
     console = Console(err=terminal)
-    console._log.live("x", "x" * 200)
+    console._lines.live("x", "x" * 200)
     assert terminal.getvalue() == "\r\x1b[K" + "x" * 79
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import logging
 import re
 import sys
 from pathlib import Path
@@ -136,7 +137,8 @@ def test_errors_and_sentences_are_printable(
     with pytest.raises(SystemExit):
         command.main()
     assert capsys.readouterr().err == "offsetlake: group \\x1b[2J\\x9b: first\nsecond line\n"
-    Console(err=sys.stdout).say("group \x1b[2J\nforged")
+    with Console(err=sys.stdout):
+        logging.getLogger("streaming.x").info("group \x1b[2J\nforged")
     assert capsys.readouterr().out.endswith("Z group \\x1b[2J\\nforged\n")
 
 

@@ -1,15 +1,17 @@
 """Patience: what is wrong is said once, and again only after it was settled; work is due at its pace."""
 
+import logging
 import time
 
 import pytest
 
 from streaming.common.rate_limits import Interval, OngoingProblems, RateLimitedLog
 
+LOG = logging.getLogger("streaming.tests")
 
-def test_what_is_wrong_is_said_when_it_begins_and_when_it_ends() -> None:
-    said: list[str] = []
-    problems = OngoingProblems(said.append)
+
+def test_what_is_wrong_is_said_when_it_begins_and_when_it_ends(said: list[str]) -> None:
+    problems = OngoingProblems(LOG)
     for _ in range(2):
         problems.make("brokers", "no answer")
         problems.make("brokers", "still no answer")
@@ -18,20 +20,20 @@ def test_what_is_wrong_is_said_when_it_begins_and_when_it_ends() -> None:
     assert said == ["no answer", "they answer again"] * 2
 
 
-def test_complaints_about_two_things_are_told_apart() -> None:
-    said: list[str] = []
-    problems = OngoingProblems(said.append)
+def test_complaints_about_two_things_are_told_apart(said: list[str]) -> None:
+    problems = OngoingProblems(LOG)
     problems.make("brokers", "no answer")
     problems.make("topic", "not there")
     problems.settle("topic", "there")
     assert said == ["no answer", "not there", "there"]
 
 
-def test_what_anybody_may_cause_is_said_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_what_anybody_may_cause_is_said_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
     times = iter([0.0, 1.0, 59.9, 60.0, 61.0, 120.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
-    seldom = RateLimitedLog(said.append)
+    seldom = RateLimitedLog(LOG)
     for about, sentence in ("a", "1"), ("b", "2"), ("a", "3"), ("a", "4"), ("b", "5"), ("b", "6"):
         seldom.tell(about, sentence)
     assert said == ["1", "2", "4", "5"]

@@ -19,13 +19,8 @@ class Storage:
             raise OSError("503\nslow down")
 
 
-@pytest.fixture
-def said() -> list[str]:
-    return []
-
-
 def test_passing_failures_are_said_once_and_forgotten(said: list[str]) -> None:
-    patience = Retrying("a heartbeat", said.append)
+    patience = Retrying("a heartbeat")
     for _ in range(3):  # each time anew
         storage = Storage(refusals=ATTEMPTS - 1)
         assert [patience.succeeds(storage.write) for _ in range(ATTEMPTS)] == [False] * (ATTEMPTS - 1) + [
@@ -34,8 +29,8 @@ def test_passing_failures_are_said_once_and_forgotten(said: list[str]) -> None:
     assert said == ["a heartbeat failed, retrying: 503 slow down", "a heartbeat works again"] * 3
 
 
-def test_the_last_attempt_raises(said: list[str]) -> None:
-    patience, storage = Retrying("folding", said.append), Storage(refusals=ATTEMPTS)
+def test_the_last_attempt_raises() -> None:
+    patience, storage = Retrying("folding"), Storage(refusals=ATTEMPTS)
     assert not any(patience.succeeds(storage.write) for _ in range(ATTEMPTS - 1))
     with pytest.raises(OSError, match="slow down"):
         patience.succeeds(storage.write)
@@ -47,7 +42,7 @@ def test_what_no_repetition_helps_is_raised_at_once(said: list[str], error: Offs
         raise error
 
     with pytest.raises(type(error)):
-        Retrying("a heartbeat", said.append).succeeds(refuse)
+        Retrying("a heartbeat").succeeds(refuse)
     assert said == []
 
 

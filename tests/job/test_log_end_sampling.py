@@ -45,9 +45,9 @@ class Asking(Broker):
         return super().topics(names, timeout_s or self.patience_s)
 
 
-def sampler(tables: Tables, bootstrap: str, said: list[str]) -> LogEndSampler:
+def sampler(tables: Tables, bootstrap: str) -> LogEndSampler:
     given = settings(bootstrap)
-    return LogEndSampler(tables, Broker(given.source), given.log_ends, said.append)
+    return LogEndSampler(tables, Broker(given.source), given.log_ends)
 
 
 def samples(tables: Tables) -> list[dict[str, Any]]:
@@ -86,14 +86,14 @@ def commit_to(tables: Tables, *keys: tuple[str, int], subscribed: list[str] | No
 
 @pytest.mark.broker
 def test_committed_partitions_are_sampled_and_subscribed_topics_keep_their_ids(
-    broker: LocalBroker, tables: Tables
+    broker: LocalBroker, tables: Tables, said: list[str]
 ) -> None:
-    bootstrap, said = broker.bootstrap_servers, list[str]()
+    bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"ends-a": 3, "ends-b": 1, "ends-c": 1})
     produce(bootstrap, "ends-a", 3)
     produce(bootstrap, "ends-a", 5, partition=1)
     ids = {topic: topic_id(bootstrap, topic) for topic in ("ends-a", "ends-b", "ends-c")}
-    sampling = sampler(tables, bootstrap, said)
+    sampling = sampler(tables, bootstrap)
     assert sampling.sample()
     assert samples(tables) == []  # nothing is committed
     commit_to(
@@ -127,9 +127,9 @@ def test_committed_partitions_are_sampled_and_subscribed_topics_keep_their_ids(
 
 @pytest.mark.broker
 def test_partitions_that_members_have_are_sampled_though_nothing_is_committed(
-    broker: LocalBroker, tables: Tables
+    broker: LocalBroker, tables: Tables, said: list[str]
 ) -> None:
-    bootstrap, said = broker.bootstrap_servers, list[str]()
+    bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"had-a": 3, "had-b": 2, "had-c": 1})
     produce(bootstrap, "had-a", 3, partition=1)
 
@@ -140,7 +140,7 @@ def test_partitions_that_members_have_are_sampled_though_nothing_is_committed(
     of_b, of_c = topic_id(bootstrap, "had-b"), topic_id(bootstrap, "had-c")
     append(tables, {"old": having(("had-a", None, [1])), "shares": having((None, of_c, [0]), type="share")})
     tables.fold()
-    sampling = sampler(tables, bootstrap, said)
+    sampling = sampler(tables, bootstrap)
     assert sampling.sample()
     assert told(samples(tables)) == [("had-a", None, None, None, None), ("had-a", 1, 0, 3, None)]
     append(tables, {"new": having((None, of_b, [0]), subscribed_topics=["had-b", "had-c"], type="consumer")})
@@ -153,17 +153,17 @@ def test_partitions_that_members_have_are_sampled_though_nothing_is_committed(
 
 @pytest.mark.broker
 def test_a_topic_that_brokers_refuse_does_not_cost_the_samples_of_others(
-    broker: LocalBroker, tables: Tables
+    broker: LocalBroker, tables: Tables, said: list[str]
 ) -> None:
-    bootstrap, said = broker.bootstrap_servers, list[str]()
+    bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"beside": 1})
     commit_to(tables, ("beside", 0))
-    sampling = sampler(tables, bootstrap, said)
+    sampling = sampler(tables, bootstrap)
     assert sampling.sample()
     commit_to(tables, (".", 0), subscribed=[".."])  # no answer about it: asked for anew in every round
     for _ in range(2):
         assert sampling.sample()
-    assert sampler(tables, bootstrap, said).sample()
+    assert sampler(tables, bootstrap).sample()
     ends = [row for row in told(samples(tables)) if row[1] == 0]
     assert ends == [("beside", 0, 0, 0, None)] * 4
     assert said == []
@@ -193,16 +193,16 @@ def test_log_starts_are_asked_for_in_some_rounds_and_kept_for_the_others(
 
 @pytest.mark.broker
 def test_a_topic_that_is_deleted_and_made_anew_is_another_one(
-    make_broker: BrokerFactory, tables: Tables
+    make_broker: BrokerFactory, tables: Tables, said: list[str]
 ) -> None:
     # with auto-creation, a request that names a topic that was deleted could bring it back
     running = make_broker(offsets_partitions=1, overrides={"auto.create.topics.enable": "true"})
-    bootstrap, said = running.bootstrap_servers, list[str]()
+    bootstrap = running.bootstrap_servers
     kafka.create_topics(bootstrap, {"anew": 1, "stays": 1})
     produce(bootstrap, "anew", 5)
     old = topic_id(bootstrap, "anew")
     commit_to(tables, ("anew", 0), ("stays", 0))
-    sampling = sampler(tables, bootstrap, said)
+    sampling = sampler(tables, bootstrap)
     for _ in range(2):
         assert sampling.sample()
     last_seen = samples(tables)[-1]["sampled_at"]
@@ -246,18 +246,18 @@ def topics_of(bootstrap: str) -> set[str]:
 
 @pytest.mark.broker
 def test_a_topic_that_may_not_be_described_and_brokers_that_are_away_are_said_once(
-    make_broker: BrokerFactory, tables: Tables
+    make_broker: BrokerFactory, tables: Tables, said: list[str]
 ) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     overrides = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
     running = make_broker(offsets_partitions=1, overrides=overrides)
-    bootstrap, said = running.bootstrap_servers, list[str]()
+    bootstrap = running.bootstrap_servers
     kafka.create_topics(bootstrap, {"open": 1, "secret": 1})
     produce(bootstrap, "secret", 3)
     commit_to(tables, ("open", 0), ("secret", 0))
     given = settings(bootstrap)
     asking = Asking(given.source)
-    sampling = LogEndSampler(tables, asking, given.log_ends, said.append)
+    sampling = LogEndSampler(tables, asking, given.log_ends)
     assert sampling.sample()
     kept = ("secret", None, None, None, None), ("secret", 0, 0, 3, None)
     assert [row for row in told(samples(tables)) if row[0] == "secret"] == [*kept]
@@ -314,8 +314,10 @@ def test_ends_of_which_nobody_knows_the_moment_are_not_kept(broker: LocalBroker,
 
 
 @pytest.mark.broker
-def test_rounds_that_are_always_too_slow_are_said_once(broker: LocalBroker, tables: Tables) -> None:
-    bootstrap, said = broker.bootstrap_servers, list[str]()
+def test_rounds_that_are_always_too_slow_are_said_once(
+    broker: LocalBroker, tables: Tables, said: list[str]
+) -> None:
+    bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"slow": 1})
     commit_to(tables, ("slow", 0))
     given, at, step = settings(bootstrap), [AT], [LIMIT_MS + 1]
@@ -324,7 +326,7 @@ def test_rounds_that_are_always_too_slow_are_said_once(broker: LocalBroker, tabl
         at[0] += step[0]
         return at[0]
 
-    sampling = LogEndSampler(tables, Broker(given.source), given.log_ends, said.append, clock)
+    sampling = LogEndSampler(tables, Broker(given.source), given.log_ends, clock)
     assert [sampling.sample(), sampling.sample(), said] == [False, False, []]  # may be chance
     for _ in range(3):
         assert not sampling.sample()
@@ -412,12 +414,12 @@ def test_what_could_not_be_written_about_a_topic_is_said_in_the_next_round() -> 
 
 @pytest.mark.broker
 def test_a_round_that_the_storage_refuses_loses_nothing_about_topics(
-    broker: LocalBroker, tables: Tables
+    broker: LocalBroker, tables: Tables, said: list[str]
 ) -> None:
-    bootstrap, said = broker.bootstrap_servers, list[str]()
+    bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"not-stored": 1})
     commit_to(tables, ("not-stored", 0))
-    sampling = sampler(tables, bootstrap, said)
+    sampling = sampler(tables, bootstrap)
     log = Path(tables.root) / "log_ends" / "_delta_log"
     log.rename(log.with_name("away"))
     assert not sampling.sample()

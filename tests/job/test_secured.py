@@ -193,12 +193,11 @@ def test_what_optional_rights_give_is_lost_without_them(
 
 
 def test_without_any_right_the_topic_is_waited_for_with_the_reason(
-    secured: SecuredBroker, rights: Callable[[list[Right]], None]
+    secured: SecuredBroker, rights: Callable[[list[Right]], None], said: list[str]
 ) -> None:
     rights([])
-    said: list[str] = []
     broker = broker_at(secured.bootstrap_servers, secured.client(USER, PASSWORD))
-    assert broker.wait_for_topic(said.append, lambda: True) is None
+    assert broker.wait_for_topic(lambda: True) is None
     assert "or this user may not see it (Describe permission)" in said[0]
 
 

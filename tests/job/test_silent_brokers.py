@@ -192,6 +192,7 @@ def test_silence_is_said_and_shown_and_never_read_as_an_end(
     assert job.tables.progress().generation == 0
 
 
+@pytest.mark.usefixtures("silent")
 def test_answers_that_took_long_say_what_was_then_and_not_what_is_now(
     make_broker: BrokerFactory, tmp_path: Path
 ) -> None:
@@ -207,8 +208,8 @@ def test_answers_that_took_long_say_what_was_then_and_not_what_is_now(
     )
     settings = read_settings(options={"source.bootstrap_servers": bootstrap, "source.topic": TOPIC})
     watch = TopicWatch(broker, TOPIC, pause_ms=1_000)
-    retention = RetentionReader(broker, settings, pytest.fail)
-    house = Housekeeping(writer, broker, watch, retention, settings, pytest.fail)
+    retention = RetentionReader(broker, settings)
+    house = Housekeeping(writer, broker, watch, retention, settings)
     with frozen(running):
         began = now_ms()
         beating = threading.Thread(target=house.heartbeat)
@@ -226,7 +227,7 @@ def test_answers_that_took_long_say_what_was_then_and_not_what_is_now(
 @pytest.mark.spark
 @pytest.mark.slow
 def test_what_is_asked_before_reading_is_asked_until_it_is_answered(
-    make_broker: BrokerFactory, spark: SparkSession, tmp_path: Path
+    make_broker: BrokerFactory, spark: SparkSession, tmp_path: Path, said: list[str]
 ) -> None:
     """Reading on from where the tables are would leave a ghost: `goes` was removed without a trace."""
     running = make_broker()
@@ -244,7 +245,7 @@ def test_what_is_asked_before_reading_is_asked_until_it_is_answered(
     with frozen(running):
         reading.start()
         kafka.wait_until(
-            lambda: any(line.endswith("Waiting for the brokers.") for line in job.said), "it", timeout_s=30
+            lambda: any(line.endswith("Waiting for the brokers.") for line in said), "it", timeout_s=30
         )
         kafka.wait_until(
             lambda: job.tables.progress().partitions[0].unanswered_since is not None, "it to be shown"

@@ -162,7 +162,7 @@ def test_the_job_is_refused_before_it_starts_spark(
         tmp_path / "checkpoint", tmp_path / "tables", source__bootstrap_servers=broker.bootstrap_servers
     )
     with another_job(tmp_path / "checkpoint", tmp_path / "tables"), pytest.raises(MisuseError, match="Stop"):
-        start(ours, Reporter(*[lambda _: None] * 3, warn=lambda _: None), threading.Event())
+        start(ours, Reporter(*[lambda _: None] * 2), threading.Event())
 
 
 # --- temporary folders -------------------------------------------------------------------------------------

@@ -53,14 +53,15 @@ def test_what_cannot_be_rolled_is_left(tmp_path: Path) -> None:
     assert log.read_text() == "x" * 11
 
 
-def test_the_job_rolls_it_whatever_else_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_rolls_it_whatever_else_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
     log = tmp_path / "spark.log"
     log.write_bytes(b"x" * (LOG_BYTES + 1))
     monkeypatch.setattr("streaming.job.housekeeping._ROLL_EVERY_MS", 50)
     settings = read_settings(options={"spark.log_file": str(log)})
     nothing: Any = None
-    said: list[str] = []
-    with Housekeeping(nothing, nothing, nothing, nothing, settings, said.append):
+    with Housekeeping(nothing, nothing, nothing, nothing, settings):
         wait_until(lambda: log.stat().st_size == 0, "the log to be rolled")
         time.sleep(0.3)
     assert said[0].startswith("a heartbeat failed, retrying: ")

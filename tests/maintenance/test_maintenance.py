@@ -1,6 +1,7 @@
 """Maintenance of real Delta tables in a folder: answers stay the same, and what is old or small goes."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -13,6 +14,7 @@ from alert_tables import RETENTION, Lake
 from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from kafka_clients import wait_until
 from maintenance_rounds import KEPT, NOW, TODAY, round_at
 from storage_faults import no_file_larger_than
 from table_batches import QUERY, Batch, Row, append, group, heartbeat, live_in, live_on, offset
@@ -487,35 +489,29 @@ def test_nothing_fails_and_no_row_is_missing_while_all_happens_at_once(tables: T
 # --- in the job, and by hand -----------------------------------------------------------------------------
 
 
-def maintainer(tables: Tables, say: Callable[[str], None]) -> Maintainer:
+def maintainer(tables: Tables) -> Maintainer:
     quick = {"tables.maintain_every": "20ms", "tables.root": tables.root}
-    return Maintainer(tables, read_settings(None, quick), say)
+    return Maintainer(tables, read_settings(None, quick))
 
 
+@pytest.mark.usefixtures("silent")
 def test_the_job_compacts_on_schedule(tables: Tables) -> None:
     filled(tables)
-    with maintainer(tables, pytest.fail) as thread:
+    with maintainer(tables) as thread:
         while len(tables.delta("changes").file_uris()) > 1 and thread.is_alive():
             pass
     assert not thread.is_alive()
 
 
-def test_a_round_that_fails_is_said_once_and_tried_again(tables: Tables) -> None:
-    said: list[str] = []
-    heard = threading.Event()
-
-    def say(sentence: str) -> None:
-        said.append(sentence)
-        heard.set()
-
+def test_a_round_that_fails_is_said_once_and_tried_again(tables: Tables, said: list[str]) -> None:
     lease = maintenance_lease(tables, now_ms)
     lease.__enter__()
-    with maintainer(tables, say):
-        assert heard.wait(10)
-        heard.clear()
-        assert not heard.wait(0.3)
+    with maintainer(tables):
+        wait_until(lambda: bool(said), "what is wrong")
+        time.sleep(0.3)
+        assert len(said) == 1
         lease.__exit__(None, None, None)
-        assert heard.wait(10)
+        wait_until(lambda: len(said) > 1, "the end of it")
     assert "another process is maintaining them" in said[0]
     assert said[1:] == ["maintenance of the tables works again"]
 

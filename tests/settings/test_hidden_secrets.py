@@ -189,13 +189,12 @@ UNTOLD = {
 
 @pytest.mark.parametrize(("url", "headers"), UNTOLD.values(), ids=UNTOLD.keys())
 def test_what_cannot_be_sent_is_named_by_its_class_alone(
-    lake: Lake, hook: HttpReceiver, url: str, headers: dict[str, str]
+    lake: Lake, hook: HttpReceiver, said: list[str], url: str, headers: dict[str, str]
 ) -> None:
     """As if a check at start had been forgotten."""
     url = url.format(host=hook.url.removeprefix("http://").removesuffix("/hook"))
-    said: list[str] = []
     receiver = Webhook(WebhookSettings(url=url, headers=MappingProxyType(headers)), 1_000)
-    notifier = Notifier(AlertTable(lake.tables), receiver, said.append, clock=lambda: lake.now)
+    notifier = Notifier(AlertTable(lake.tables), receiver, clock=lambda: lake.now)
     assert not notifier.deliver()
     assert hook.bodies == []
     (line,) = said
@@ -204,15 +203,14 @@ def test_what_cannot_be_sent_is_named_by_its_class_alone(
     assert_hidden(lake)
 
 
-def test_an_unexpected_error_is_named_by_its_class_alone(lake: Lake) -> None:
+def test_an_unexpected_error_is_named_by_its_class_alone(lake: Lake, said: list[str]) -> None:
     class Leaking:
         name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
 
         def send(self, news: list[Told], now: int) -> None:
             raise RuntimeError(CANARY)
 
-    said: list[str] = []
-    notifier = Notifier(AlertTable(lake.tables), Leaking(), said.append, clock=lambda: lake.now)
+    notifier = Notifier(AlertTable(lake.tables), Leaking(), clock=lambda: lake.now)
     assert not notifier.deliver()
     assert "RuntimeError" in said[0]
     assert CANARY not in said[0]

@@ -69,7 +69,6 @@ class Lake:
         *,
         receivers: Sequence[str] = ("log",),
         ask_log_ranges: AskLogRanges | None = None,
-        say: Callable[[str], None] = print,
         health: HealthSettings | None = None,
     ) -> Evaluator:
         """A new evaluator, as each start of the job makes one."""
@@ -79,7 +78,6 @@ class Lake:
             settings or alert_settings(),
             receivers=receivers,
             ask_log_ranges=ask_log_ranges,
-            say=say,
             health=health,
             clock=lambda: self.now,
         )

@@ -306,7 +306,6 @@ class _Job:
             read_settings().alerts,
             receivers=[],
             ask_log_ranges=None,
-            say=print,
             clock=lambda: self._progress.heartbeat,
         )
         evaluator.evaluate()

@@ -2,9 +2,11 @@
 
 import http.client
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+
+from logged import logged
 
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.http.limits import HttpLimits
@@ -55,14 +57,12 @@ def opened(
     limits: HttpLimits | None = None,
     every_s: float = 0.1,
     follows: bool = True,
-    say: Callable[[str], None] | None = None,
 ) -> Iterator[Opened]:
     """Open an endpoint over tables that are followed."""
-    said: list[str] = []
     settings = read_settings()
-    with ExitStack() as stack:
-        tailer = Tailer(tables, say or said.append, every_s=0.05, counters=Counters())
-        telling = ServedMetrics(settings, tables, tailer, said.append)
+    with logged("streaming.serve") as said, ExitStack() as stack:
+        tailer = Tailer(tables, every_s=0.05, counters=Counters())
+        telling = ServedMetrics(settings, tables, tailer)
         telling.publisher._every_s = telling._refresher._every_s = every_s
         if follows:
             stack.enter_context(tailer)
@@ -72,7 +72,6 @@ def opened(
                 "127.0.0.1",
                 0,
                 telling,
-                said.append,
                 token=token,
                 behind_proxy=behind_proxy,
                 limits=limits or HttpLimits(),

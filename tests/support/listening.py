@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from logged import logged
+
 from decoders.messages import read_response, request_bytes
 from streaming.common.times import now_ms
 from streaming.serve.kafka.limits import Limits
@@ -46,38 +48,37 @@ def listening(
     clock: Any = now_ms,
 ) -> Iterator[Listening]:
     """Answer from tables until the end of the block; the snapshot is as of its begin, or `tailer.look()`."""
-    said: list[str] = []
-    tailer = Tailer(tables, said.append)
-    tailer.look()
-    running = Listening(tailer, said, address)
-    opened, stop = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
+    with logged("streaming.serve") as said:
+        tailer = Tailer(tables)
+        tailer.look()
+        running = Listening(tailer, said, address)
+        opened, stop = threading.Event(), asyncio.Event()
+        loop = asyncio.new_event_loop()
 
-    async def serve() -> None:
-        listener = KafkaListener(
-            running.address,
-            lambda: tailer.current,
-            said.append,
-            cluster_id=CLUSTER_ID,
-            within_ms=within_ms,
-            limits=limits,
-            clock=clock,
-        )
-        async with listener:
-            running.address, running.listener = listener.address, listener
-            opened.set()
-            await stop.wait()
+        async def serve() -> None:
+            listener = KafkaListener(
+                running.address,
+                lambda: tailer.current,
+                cluster_id=CLUSTER_ID,
+                within_ms=within_ms,
+                limits=limits,
+                clock=clock,
+            )
+            async with listener:
+                running.address, running.listener = listener.address, listener
+                opened.set()
+                await stop.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert opened.wait(10)
-        yield running
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
-        assert not thread.is_alive()
-        loop.close()
+        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+        thread.start()
+        try:
+            assert opened.wait(10)
+            yield running
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(10)
+            assert not thread.is_alive()
+            loop.close()
 
 
 class Client:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memory_snapshots import complain
+from logged import logged
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
@@ -33,11 +33,10 @@ class Maker:
         self.now = now_ms() if now is None else now
         metrics = settings_with(**options)
         self.settings = metrics if settings is None else replace(settings, metrics=metrics.metrics)
-        self.tailer = Tailer(tables, complain, clock=lambda: self.now, counters=Counters())
+        self.tailer = Tailer(tables, clock=lambda: self.now, counters=Counters())
         self.refresher = Refresher(
             tables,
             lambda: self.tailer.current,
-            complain,
             health=HealthRules.of(self.settings.health),
             expiry=self.settings.expiry,
             clock=lambda: self.now,
@@ -48,11 +47,14 @@ class Maker:
         assert self.tailer.look()
         counters = self.tailer.newest.counters
         assert isinstance(counters, Counters)
+        with logged("streaming.serve") as said:
+            assessment = self.refresher.make()
+        assert said == []
         return MetricsSource(
             now=self.now,
             version="1",
             snapshot=self.tailer.current,
-            assessment=self.refresher.make(),
+            assessment=assessment,
             counters=counters,
             settings=self.settings,
             kafka=kafka,

@@ -66,7 +66,6 @@ class MetricsWorld:
             read_settings().alerts,
             receivers=["webhook"],
             ask_log_ranges=None,
-            say=print,
             clock=lambda: now,
         ).evaluate()
 

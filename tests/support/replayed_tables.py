@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import kafka_clients as kafka
 import pyarrow as pa
 from blocks_read import read_all
+from logged import logged
 
 from decoders import decode_columns
 from streaming.brokers.broker import Broker
@@ -37,7 +38,7 @@ def replay_broker(tables: Tables, bootstrap: str, partition_count: int, *, sampl
         {number: PartitionEnds(end, end) for number, end in ends.items()}, now
     )
     settings = read_settings(options={"source.bootstrap_servers": bootstrap})
-    retention = RetentionReader(Broker(settings.source), settings, lambda _: None).read(now)
+    retention = RetentionReader(Broker(settings.source), settings).read(now)
     tables.append_changes(rows, progress.with_retention(retention), is_batch=True)
     if samples:
         sample_log_ends(tables, bootstrap)
@@ -47,9 +48,9 @@ def replay_broker(tables: Tables, bootstrap: str, partition_count: int, *, sampl
 def sample_log_ends(tables: Tables, bootstrap: str) -> None:
     """Append a sample of the ends of logs, as the job takes them."""
     settings = read_settings(options={"source.bootstrap_servers": bootstrap})
-    said: list[str] = []
-    sampler = LogEndSampler(tables, Broker(settings.source), settings.log_ends, said.append)
-    assert sampler.sample(), said
+    sampler = LogEndSampler(tables, Broker(settings.source), settings.log_ends)
+    with logged("streaming.job.log_ends") as said:
+        assert sampler.sample(), said
 
 
 def _unpacked(records: Sequence[kafka.RawRecord], partition_count: int) -> pa.Table:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from logged import logged
 from pyspark.sql import SparkSession
 
 from streaming.brokers.broker import Broker
@@ -54,7 +55,8 @@ class RunningJob:
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop` is set."""
-        follow(self.reader(stop), once=once)
+        with logged(into=self.said):
+            follow(self.reader(stop), once=once)
 
     def reader(
         self, stop: threading.Event, *, on_batch: Callable[[BatchReport], None] = lambda _report: None
@@ -66,7 +68,7 @@ class RunningJob:
             on_batch(report)
 
         broker = Broker(self.settings.source)
-        facts = broker.wait_for_topic(self.said.append, lambda: False)
+        facts = broker.wait_for_topic(lambda: False)
         assert facts is not None
-        listener = Reporter(self.said.append, report, self.said.append, self.said.append)
+        listener = Reporter(report, self.said.append)
         return TopicReader(self.spark, self.settings, broker, facts, listener, stop)

@@ -189,7 +189,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def view_of(world: World) -> RequestContext:
-    tailer = Tailer(world.tables, print)
+    tailer = Tailer(world.tables)
     assert tailer.look()
     return RequestContext(
         snapshot=tailer.current,
@@ -270,7 +270,6 @@ def test_alerts(world: World) -> None:
         read_settings().alerts,
         receivers=[],
         ask_log_ranges=None,
-        say=print,
         clock=lambda: world.now,
     )
     told = {episode.rule for episode in evaluator.evaluate()}

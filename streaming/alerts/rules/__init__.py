@@ -1,7 +1,7 @@
-"""The alert rules: what each detects in the tables at one moment, and the message about it.
+"""The alert rules: each finds problems in the tables at one moment, and has the message about them.
 
-A rule is one value (`rule.Rule`), which stands below the function that judges for it. To add one, write both
-and name it in `RULES`.
+A rule is one value (`rule.AlertRule`), below the function that judges for it. To add one, write both and
+append the rule to `RULES`.
 """
 
 from typing import Final
@@ -68,10 +68,10 @@ _BY_ID: Final = {rule.id: rule for rule in RULES}
 
 
 def rule_of(episode: Episode) -> AlertRule:
-    """Return the rule whose episode it is."""
+    """Return the rule of an episode. Raises `KeyError` for the id of a rule that does not exist."""
     return _BY_ID[episode.rule]
 
 
 def judge(view: RuleContext, settings: AlertSettings) -> dict[str, Judgement]:
-    """Apply all rules; return what each says, by its id."""
+    """Apply all rules; return their results by rule id."""
     return {rule.id: rule.judge(view, settings) for rule in RULES}

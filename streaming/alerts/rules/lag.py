@@ -1,8 +1,9 @@
-"""Rules about lag and progress: groups that stop, stand still, go back, fall behind, or point elsewhere.
+"""Rules about lag and progress: groups that stop, stall, rewind, fall behind, or have offsets outside their
+logs.
 
-What is not known is not judged, and what is open about it stays open: where the job or the brokers were away,
-the ends of logs must have been sampled all along in a window of the rules of health (10 minutes) before
-silence or lag counts. A restart of a group is shorter than that.
+Unknown lag is not judged, and leaves open episodes open. Silence and lag count only if log ends were sampled
+without a gap for a window of the rules of health (10 minutes), because after an absence of the job or the
+brokers every group seems silent. Restarts of groups take less time than that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,10 +55,11 @@ def _judgement(
     evidence: Callable[[Worst], str] = lambda worst: worst.source,
     keeps: Callable[[Worst, Finding], bool] = lambda *_: False,
 ) -> Judgement:
-    """Return what a rule says of n positions, given which of them it finds, and which it cannot judge.
+    """Return the result of a rule for n positions, given masks of those with a finding and those that cannot
+    be judged.
 
-    An open episode stays while it `lingers` in a position of its subject. Where it `keeps` what was found it
-    has the facts of its opening: others would change with every round of samples.
+    An open episode stays open while any position of its subject is in `lingers`. `keeps` returns whether an
+    open episode keeps its finding: facts such as the lag would otherwise change with every new sample.
     """
     policies = GroupPolicies(settings)
     found = list(worst_of_each_subject(rows.filter(from_mask(is_found)), policies, order=order))
@@ -84,7 +86,8 @@ def _judgement(
 
 
 def _places(rows: pa.Table, view: RuleContext, rule: str) -> set[tuple[str | None, ...]]:
-    """Return the positions of open episodes of a rule that are among rows; of summaries without the group."""
+    """Return the positions (group, topic, partition) of the open episodes of a rule that are among rows,
+    each also without the group, for summaries."""
     named = [episode.finding for (of, _), episode in view.known.items() if of == rule and episode.is_open]
     topics = pa.array({finding.topic for finding in named}, pa.string())
     own = rows.filter(pc.is_in(rows["topic"], value_set=topics))
@@ -98,7 +101,8 @@ def _place(episode: Episode, group: str | None) -> tuple[Any, ...]:
 
 
 def _nothing_new(settings: AlertSettings, rule: str) -> Judgement:
-    """Return what a rule says that is off, or for which nothing is new."""
+    """Return the result of a rule that is off (its episodes close), or that has no new samples (they
+    stay)."""
     is_on = GroupPolicies(settings).has_on(rule)
     return Judgement(findings=[], stays=lambda _: is_on)
 
@@ -120,7 +124,7 @@ def _judge_health(
     own = [view.lag.offsets, view.lag.uncommitted] if status == STOPPED else [view.lag.offsets]
     rows = GroupPolicies(settings).with_on(pa.concat_tables(own), rule)
     is_whole = to_mask(rows["is_sampled"])
-    # what was committed lately has not stopped, whatever else is not known of it
+    # a position with a recent commit has not stopped, whatever else is unknown
     is_silent = view.lag.moment - _times(rows, "last_at") > view.lag.health.window_ms
     by_place = [("topic", "ascending"), ("partition", "ascending")]
     return _judgement(
@@ -142,7 +146,7 @@ def _has_status(rows: pa.Table, status: int) -> Mask:
 
 
 def _judge_group_stopped(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups that no longer commit while records wait for them, or never did."""
+    """Find groups that no longer commit while records wait, or never did."""
     return _judge_health(
         view,
         settings,
@@ -150,7 +154,7 @@ def _judge_group_stopped(view: RuleContext, settings: AlertSettings) -> Judgemen
         STOPPED,
         _facts_of_stopped,
         lambda worst: worst.source if _is_committed(worst) else f"{_name(worst)} {worst.row['since']}",
-        # of a partition without commits it is told how many records waited when that was noticed
+        # without commits, the message has the number of records that waited when this was noticed
         lambda worst, held: (
             not _is_committed(worst) and "waiting" in held.facts and _name(worst) == _name_of(held)
         ),
@@ -202,7 +206,6 @@ GROUP_STOPPED: Final = AlertRule(id=STOPPED_RULE, judge=_judge_group_stopped, se
 
 
 def _judge_group_stalled(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups that commit the same offset again and again while records wait for them."""
     return _judge_health(
         view,
         settings,
@@ -225,20 +228,21 @@ GROUP_STALLED: Final = AlertRule(
 
 
 def _judge_group_rewound(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups that have gone back since the last evaluation.
+    """Find groups that went back since the last evaluation.
 
-    This has happened, so that a later commit does not undo it. An open alert keeps its text, and counts.
+    A later commit does not undo a rewind, so an episode closes by age. While it is open, it keeps its
+    message, and later rewinds only increase its count.
     """
     return Judgement(findings=list(_rewound(view, settings)), stays=is_recent(view, settings))
 
 
 def _rewound(view: RuleContext, settings: AlertSettings) -> Iterator[Finding]:
     rows = view.rewound
-    told = [
+    is_counted = [
         view.counted(REWOUND_RULE, subject_of(group), "sequence") >= sequence
         for group, sequence in zip(rows["group"].to_pylist(), rows["sequence"].to_pylist(), strict=True)
     ]
-    rows = rows.filter(from_mask(~np.array(told, np.bool_)))
+    rows = rows.filter(from_mask(~np.array(is_counted, np.bool_)))
     rows = rows.append_column("back", lag(rows["offset_before"], rows["committed_offset"]))
     last = rows.group_by("group").aggregate([("sequence", "max")])
     lasts = dict(zip(last["group"].to_pylist(), last["sequence_max"].to_pylist(), strict=True))
@@ -250,7 +254,7 @@ def _rewound(view: RuleContext, settings: AlertSettings) -> Iterator[Finding]:
             **({"sequence": lasts[worst.group]} if worst.group is not None else {}),
         }
         held = view.known.get((REWOUND_RULE, worst.subject))
-        if held is not None and held.is_open:  # what came first is told: the rest may be its repair
+        if held is not None and held.is_open:  # keep the first rewind: later ones may repair it
             yield replace(held.finding, facts={**held.finding.facts, **counted})
             continue
         yield worst.finding(
@@ -281,7 +285,6 @@ GROUP_REWOUND: Final = AlertRule(
 
 
 def _judge_offset_beyond_log_end(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups whose offsets are beyond the ends of their logs."""
     if view.lag is None:
         return _nothing_new(settings, BEYOND_END_RULE)
     rows = GroupPolicies(settings).with_on(view.lag.offsets, BEYOND_END_RULE)
@@ -314,32 +317,32 @@ OFFSET_BEYOND_LOG_END: Final = AlertRule(
 
 
 def _judge_offset_of_recreated_topic(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups with members that would start from an offset of a topic that was deleted and recreated."""
+    """Find groups with members that would start at an offset of a deleted topic of the same name."""
     if view.lag is None:
         return _nothing_new(settings, RECREATED_TOPIC_RULE)
     rows = GroupPolicies(settings).with_on(view.lag.offsets, RECREATED_TOPIC_RULE)
-    former = rows["of_recreated_topic"]
-    is_former = to_mask(former)
+    of_recreated = rows["of_recreated_topic"]
+    is_of_recreated = to_mask(of_recreated)
     would_start, may_come_back = _starters(
-        rows, is_former, view.groups, since=view.now - view.lag.health.window_ms
+        rows, is_of_recreated, view.groups, since=view.now - view.lag.health.window_ms
     )
     return _judgement(
         view,
         settings,
         RECREATED_TOPIC_RULE,
         rows,
-        is_found=is_former & would_start,
-        is_unknown=~to_mask(former.is_valid()),
-        lingers=is_former & may_come_back,
+        is_found=is_of_recreated & would_start,
+        is_unknown=~to_mask(of_recreated.is_valid()),
+        lingers=is_of_recreated & may_come_back,
         order=[("topic", "ascending"), ("partition", "ascending")],
         facts=lambda worst: {"committed_offset": worst.row["committed_offset"]},
     )
 
 
-def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) -> tuple[Mask, Mask]:
-    """Tell of n positions, of those that are of a recreated topic, whether the group has members that read
-    the topic, and whether it has changed since a moment (ms): members that restart are soon back."""
-    wanted = pc.unique(rows.filter(from_mask(is_former))["group"])
+def _starters(rows: pa.Table, is_of_recreated: Mask, groups: pa.Table, *, since: int) -> tuple[Mask, Mask]:
+    """Return for n positions, where `is_of_recreated`, whether the group has members that read the topic, and
+    whether the group changed since a moment (ms): restarting members will soon be back."""
+    wanted = pc.unique(rows.filter(from_mask(is_of_recreated))["group"])
     groups = groups.filter(pc.is_in(groups["group"], value_set=wanted))
     columns = ["group", "members", "subscribed_topics"]
     changed_at = _times(groups, "source_timestamp").tolist()
@@ -348,8 +351,8 @@ def _starters(rows: pa.Table, is_former: Mask, groups: pa.Table, *, since: int) 
         for row, at in zip(groups.select(columns).to_pylist(), changed_at, strict=True)
     }
     starts, changed = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-    numbers = np.flatnonzero(is_former)
-    keys = rows.select(["group", "topic"]).filter(from_mask(is_former)).to_pylist()
+    numbers = np.flatnonzero(is_of_recreated)
+    keys = rows.select(["group", "topic"]).filter(from_mask(is_of_recreated)).to_pylist()
     for number, key in zip(numbers, keys, strict=True):
         has_members, topics, has_changed = of_group.get(key["group"], (False, set(), False))
         starts[number] = has_members and (not topics or key["topic"] in topics)
@@ -369,7 +372,7 @@ OFFSET_OF_RECREATED_TOPIC: Final = AlertRule(
 
 
 def _judge_lag_seconds(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups that are behind by more time than they may be; until it is less than half of that."""
+    """Find groups whose lag time exceeds their threshold, until it is below half of that."""
     if view.lag is None:
         return _nothing_new(settings, LAG_RULE)
     policies = GroupPolicies(settings)

@@ -1,4 +1,4 @@
-"""Rules about committed offsets: those that the broker drops, and those that it should not have."""
+"""Rules about committed offsets: those that the broker drops, and those with deleted records."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,12 +28,11 @@ from streaming.settings.model import AlertSettings
 
 
 def _judge_offset_expiring(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups whose offsets the broker will drop soon."""
     if not view.is_predicted:
         return Judgement(findings=[], stays=lambda _: True)
     policies = GroupPolicies(settings)
     latest = timestamp(view.now + policies.longest_warning_ms)
-    offsets = view.offsets.select(EXPIRING_COLUMNS)  # of a million rows, each further one is copied
+    offsets = view.offsets.select(EXPIRING_COLUMNS)  # fewer columns: filtering copies each one
     soon = of_partitions(where(offsets, to_mask(pc.less_equal(offsets["expires_at"], latest))), view.judged)
     return Judgement(
         findings=[
@@ -54,7 +53,8 @@ def _judge_offset_expiring(view: RuleContext, settings: AlertSettings) -> Judgem
 
 
 def _severity_of_expiry(worst: Worst) -> Severity:
-    """Return how grave it is: what a group that runs no longer subscribes to, it does not miss."""
+    """A group with members does not miss the offsets of topics it no longer subscribes to: that is only
+    info."""
     if worst.row["rule"] in UNSUBSCRIBED_RULES:
         return INFO
     return CRITICAL if worst.is_critical else WARNING
@@ -81,7 +81,7 @@ OFFSET_EXPIRING: Final = AlertRule(
 
 
 def _judge_retention_unknown(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find that nobody says how long the brokers keep offsets, so that no other rule warns of expiry."""
+    """Find that the offset retention of the brokers is unknown, so that no rule can warn of expiry."""
     if not view.judged:
         return Judgement(findings=[], stays=lambda _: True)
     finding = Finding(severity=WARNING, subject="the retention of offsets")
@@ -101,10 +101,11 @@ RETENTION_UNKNOWN: Final = AlertRule(
 
 
 def _judge_offset_expired(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups of which the broker has dropped offsets since the last evaluation.
+    """Find groups whose offsets the broker has dropped since the last evaluation.
 
-    This has happened, so it needs no partition to be current, and a later commit does not undo it: the group
-    has started somewhere else. What was dropped before the job first followed the topic is history.
+    A later commit does not undo this, because the group has continued elsewhere; so offsets partitions need
+    not be complete, and an episode closes by age. Drops from before the job first followed the topic are
+    history.
     """
     return Judgement(
         findings=[
@@ -137,7 +138,7 @@ OFFSET_EXPIRED: Final = AlertRule(
 
 
 def _judge_offset_below_log_start(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find groups with unread records that data retention has deleted."""
+    """Find groups with unread records that the retention of their topic has deleted."""
     starts = view.log_starts
     if starts is None:
         return Judgement(findings=[], stays=lambda _: True)

@@ -1,4 +1,5 @@
-"""Rules about the reading of the offsets topic: what cannot be read, and what has not been."""
+"""Rules about reading the offsets topic: records that cannot be read, and partitions that are not read far
+enough."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,9 +16,9 @@ from streaming.settings.model import AlertSettings
 
 
 def _judge_unknown_record_version(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find record types and versions that this release cannot read, and of which there are new records.
+    """Find record types and versions that this release cannot read and that have new records.
 
-    When the topic is re-read from the beginning, counting starts over, so everything found then is new.
+    When the topic is read again from the beginning, counts start again, so all records count as new.
     """
     return Judgement(findings=_new_unknown_records(view), stays=is_recent(view, settings))
 
@@ -59,7 +60,7 @@ UNKNOWN_RECORD_VERSION: Final = AlertRule(
 
 
 def _judge_job_behind(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find offsets partitions that the job has read only up to too long ago: it is behind, or not running."""
+    """Find offsets partitions that the job has not read for too long: it is behind, or not running."""
     since = {
         number: at
         for number, partition in view.progress.partitions.items()
@@ -91,7 +92,7 @@ JOB_BEHIND: Final = AlertRule(
 
 
 def _judge_partition_stalled(view: RuleContext, settings: AlertSettings) -> Judgement:
-    """Find offsets partitions in which an open transaction holds back everything newer."""
+    """Find offsets partitions in which an open transaction hides all newer records."""
     return Judgement(
         findings=[
             Finding(
@@ -114,14 +115,14 @@ def _judge_partition_stalled(view: RuleContext, settings: AlertSettings) -> Judg
 
 
 def _is_stalled(number: int, view: RuleContext) -> bool:
-    """Tell whether an offsets partition is stalled, and has been for as long as a transaction may be open."""
+    """Return whether an offsets partition has been stalled for longer than a transaction should be open."""
     since = view.progress.partitions[number].held_back_since or view.now
-    is_long = view.now - since >= view.within_ms  # (what was open at the start is unknown at once)
+    is_long = view.now - since >= view.within_ms  # (a transaction open at the start counts at once)
     return is_long and not view.completeness.is_silent and view.completeness.state(number) == STALLED
 
 
 def _is_not_read(episode: Episode, view: RuleContext) -> bool:
-    """Tell whether the offsets partition of an episode exists, and is not current for another reason."""
+    """Return whether the offsets partition of an episode exists, and is incomplete for another reason."""
     number = episode.finding.partition or 0
     completeness = view.completeness
     is_there = number in completeness.states

@@ -1,4 +1,4 @@
-"""What an alert rule is, and what several of them need."""
+"""The type of an alert rule, and functions that several rules use."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from streaming.settings.model import AlertSettings
 class AlertRule:
     """One alert rule.
 
-    `judge` finds what is wrong. `sentence` is the message about a finding (or gives it, where findings are of
-    several kinds), with the names of its facts in braces, and `{subject}`, `{place}` (the worst topic
-    partition), `{offsets}` and `{partitions}` (how many of how many groups). `labels` are those by which
-    Alertmanager distinguishes alerts of this rule, besides severity and group. With `remembers_closed` the
-    rule knows the newest episode of each subject after its closing too; maintenance never drops those
+    `judge` returns the findings. `sentence` is the message about a finding, or a function that returns it,
+    with the names of facts in braces, and `{subject}`, `{place}` (the worst topic partition), `{offsets}` and
+    `{partitions}` (their number, and the number of groups). `labels` returns the labels by which Alertmanager
+    distinguishes alerts of this rule, besides severity and group. With `remembers_closed` the rule also gets
+    the newest closed episode of each subject, and maintenance never drops these
     (`schemas.UNKNOWN_RECORD_VERSION`).
     """
 
@@ -35,5 +35,5 @@ def is_recent(view: RuleContext, settings: AlertSettings) -> Callable[[Episode],
 
 
 def text(moment: datetime | None) -> str | None:
-    """Write a time of a row as facts have it."""
+    """Return a time as text for facts (ISO 8601, UTC)."""
     return None if moment is None else iso(to_ms(moment))

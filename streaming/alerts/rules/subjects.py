@@ -1,4 +1,4 @@
-"""Groups rows of offsets by the subject of an alert: a group, or all groups of a pattern."""
+"""Rows of offsets grouped by the subject of an alert: a group, or all groups of a pattern."""
 
 import fnmatch
 import json
@@ -24,19 +24,19 @@ REWOUND_RULE: Final = "group_rewound"
 BEYOND_END_RULE: Final = "offset_beyond_log_end"
 RECREATED_TOPIC_RULE: Final = "offset_of_recreated_topic"
 LAG_RULE: Final = "lag_seconds"
-"""The rules that can be switched, by the names of their settings."""
+"""The rules with a setting of the same name."""
 
 HEALTH_RULES: Final = (STOPPED_RULE, STALLED_RULE)
 LAG_RULES: Final = (*HEALTH_RULES, BEYOND_END_RULE, RECREATED_TOPIC_RULE, LAG_RULE)
-"""Those that go by lag, and of these the ones that go by health."""
+"""The rules that need lag; `HEALTH_RULES` also need health."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPolicy:
-    """How one group is treated; `pattern` is that of its summary, None: it has alerts of its own.
+    """The alert settings of one group. `pattern` is the pattern of its summary; None: the group has alerts of
+    its own.
 
-    `rules` are those of the rules that can be switched which are on for it; `lag_ms` is 0 where that one is
-    off.
+    `rules` are the rules with a setting that are on for the group. `lag_ms` is 0 where `lag_seconds` is off.
     """
 
     is_excluded: bool
@@ -48,7 +48,7 @@ class GroupPolicy:
 
 
 class GroupPolicies:
-    """Finds how a group is treated: by the first pattern that matches it, else as all are."""
+    """The policies of groups: of the first pattern that matches the group, else the default."""
 
     def __init__(self, settings: AlertSettings) -> None:
         self._patterns = [
@@ -59,20 +59,20 @@ class GroupPolicies:
 
     @property
     def longest_warning_ms(self) -> int:
-        """The largest of all thresholds."""
+        """The largest threshold of any group."""
         return max(policy.warning_ms for policy in self._all)
 
     def has_on(self, *rules: str) -> bool:
-        """Tell whether one of some rules is on for any group."""
+        """Return whether any of the rules is on for any group."""
         return any(policy.rules.intersection(rules) for policy in self._all)
 
     def with_on(self, rows: pa.Table, *rules: str) -> pa.Table:
-        """Return the rows of groups for which one of some rules is on."""
+        """Return the rows of groups for which any of the rules is on."""
         is_on = self.are_on(rows, *rules)
         return rows if is_on is True else where(rows, is_on)
 
     def are_on(self, rows: pa.Table, *rules: str) -> Mask | Literal[True]:
-        """Tell of n rows whether one of some rules is on for their group; True: for all groups."""
+        """Return for n rows whether any of the rules is on for their group; True: for all groups."""
         if all(policy.rules.intersection(rules) for policy in self._all):
             return True
         if not self.has_on(*rules):
@@ -84,7 +84,7 @@ class GroupPolicies:
         return is_on
 
     def lag_ms(self, rows: pa.Table) -> Index:
-        """Return how much lag time the groups of n rows may have (ms)."""
+        """Return the thresholds of lag time of the groups of n rows (ms)."""
         if not self._patterns:
             return np.full(len(rows), self._default.lag_ms, np.int64)
         codes, groups = numbered(rows["group"])
@@ -95,7 +95,6 @@ class GroupPolicies:
         return [self._default, *(policy for _, policy in self._patterns)]
 
     def of(self, group: str) -> GroupPolicy:
-        """Return the policy of a group."""
         return next((policy for pattern, policy in self._patterns if pattern.match(group)), self._default)
 
 
@@ -130,7 +129,7 @@ def _rules_on(settings: AlertSettings, entry: GroupAlerts | None) -> frozenset[s
 
 @dataclass(frozen=True, kw_only=True)
 class Worst:
-    """The first row of a subject, and how many offsets and groups it stands for."""
+    """The worst row of a subject, with the number of its offsets and groups."""
 
     group: str | None
     pattern: str | None
@@ -141,16 +140,16 @@ class Worst:
 
     @property
     def subject(self) -> str:
-        """What it is about, in words; names are quoted as in JSON, so no two are alike."""
+        """The subject in words. Names are quoted as in JSON, so subjects are distinct."""
         return subject_of(self.group) if self.pattern is None else f"groups {_quoted(self.pattern)}"
 
     @property
     def source(self) -> str:
-        """Where the record of the row stands in the offsets topic."""
+        """The place of the row's record in the offsets topic."""
         return f"{self.row['source_partition']}:{self.row['source_offset']}"
 
     def finding(self, severity: Severity, facts: Mapping[str, Any], *, evidence: str) -> Finding:
-        """Return what a rule finds about this subject; for a summary of groups it is only info."""
+        """Return a finding about this subject. Summaries of groups have only the severity info."""
         return Finding(
             severity=severity if self.pattern is None else INFO,
             subject=self.subject,
@@ -164,12 +163,11 @@ class Worst:
         )
 
     def counts(self) -> dict[str, int]:
-        """Return how many offsets, and of a summary how many groups, are concerned."""
+        """Return the number of offsets and, for a summary, of groups as facts."""
         return {"offsets": self.offsets, **({} if self.pattern is None else {"groups": self.groups})}
 
 
 def subject_of(group: str | None) -> str:
-    """Name a group in words."""
     return f"group {_quoted(group)}"
 
 
@@ -189,15 +187,15 @@ EXPIRING_COLUMNS: Final = [
     "source_partition",
     "source_offset",
 ]
-"""What is to be known of offsets that expire."""
+"""Input of `expiring_of_each_subject`."""
 
 
 def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) -> Iterator[Worst]:
-    """Find the offsets (n rows, `EXPIRING_COLUMNS`) that are within the thresholds of their group, soonest
-    first.
+    """Yield the subjects with offsets (n rows, `EXPIRING_COLUMNS`) within the thresholds of their group, the
+    soonest to expire first.
 
-    Thresholds are capped at half (warning) and a quarter (critical) of the time for which an offset is kept:
-    where that is short, every commit would be a warning otherwise.
+    Thresholds are at most half (warning) and a quarter (critical) of the time for which an offset is kept:
+    with a short retention, every commit would be a warning otherwise.
     """
     ends = to_milliseconds(soon["expires_at"]).to_numpy()
     kept = ends - to_milliseconds(pc.coalesce(soon["clock_starts_at"], soon["commit_timestamp"])).to_numpy()
@@ -220,17 +218,15 @@ BELOW_START_COLUMNS: Final = [
     "source_partition",
     "source_offset",
 ]
-"""What is to be known of offsets that are held against the starts of logs."""
+"""Input of `below_start_of_each_subject`."""
 
 
 def below_start_of_each_subject(
     offsets: pa.Table, policies: GroupPolicies, log_starts: Mapping[Partition, int | None]
 ) -> Iterator[Worst]:
-    """Find the offsets (`BELOW_START_COLUMNS`) below the start of their log (None: not known), most records
-    gone first.
-
-    Their rows also have `log_start`, and how many records are `gone`.
-    """
+    """Yield the subjects with offsets (`BELOW_START_COLUMNS`) below the start of their log (None: not
+    known), those with the most deleted records first. Their rows also have log_start and gone, the number
+    of deleted records."""
     known = [(topic, number, start) for (topic, number), start in log_starts.items() if start]
     topics, numbers, starts = zip(*known, strict=True) if known else ((), (), ())
     by_partition = pa.table(
@@ -254,10 +250,8 @@ def worst_of_each_subject(
     *,
     order: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Worst]:
-    """Yield the first row of each subject, given n rows (and n booleans).
-
-    The first one in an order (as `pyarrow.compute.sort_indices` takes it), by default in that of the rows.
-    """
+    """Yield the subjects of n rows (and n booleans), each with its first row in `order` (as for
+    `pyarrow.compute.sort_indices`; default: the order of the rows)."""
     codes, encoded = numbered(rows["group"])
     names = encoded.to_pylist()
     of_group = [policies.of(name) for name in names]
@@ -290,8 +284,8 @@ def worst_of_each_subject(
 
 
 def _foremost(places: Index, numbers: Index, rows: pa.Table, order: tuple[str, str]) -> Index:
-    """Return the places of those rows whose value is the first one of their number, nulls last: few as a
-    rule, and only these need sorting. By texts it is all of them."""
+    """Return the places whose value in the first column of the order is the first of their number, nulls
+    last. Usually these are few, and only they need sorting. For text columns it returns all places."""
     name, direction = order
     column = rows[name]
     if pa.types.is_string(column.type):
@@ -310,7 +304,8 @@ def _foremost(places: Index, numbers: Index, rows: pa.Table, order: tuple[str, s
 def _numbered_subjects(
     names: list[str], policies: list[GroupPolicy]
 ) -> tuple[dict[tuple[str | None, str | None], int], Index]:
-    """Number the subjects (group, or pattern of a summary), and give each group its number; -1 = excluded."""
+    """Number the subjects (group, or pattern of a summary). Return them and the number of each group; -1:
+    excluded."""
     numbers: dict[tuple[str | None, str | None], int] = {}
     of_group = np.full(len(names), -1, np.int64)
     for place, (name, policy) in enumerate(zip(names, policies, strict=True)):

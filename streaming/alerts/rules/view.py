@@ -1,7 +1,8 @@
-"""What alert rules look at, and of which offsets partitions they can judge the groups.
+"""The input of alert rules, and the offsets partitions whose groups they can judge.
 
-Rules about groups judge only offsets partitions that are complete (`streaming.model.completeness`). Groups of
-the others are not judged: open episodes stay open, and `job_behind` or `partition_stalled` is raised instead.
+Rules about groups judge only offsets partitions that are complete (`streaming.model.completeness`). Open
+episodes about groups of other partitions stay open; `job_behind` or `partition_stalled` reports the
+partitions.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -21,11 +22,11 @@ from streaming.model.progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class LagRows:
-    """The offsets of groups that rules about lag are on for, assessed as of a `moment` (ms): lag, sampling,
-    and health and recreated topics where a rule is on that goes by them.
+    """The assessed offsets of groups for which rules about lag are on, as of `moment` (ms): with lag and
+    sampling, and with health and of_recreated_topic where rules that need them are on.
 
-    `uncommitted` are the partitions, with the same columns, that members of groups have and nothing is
-    committed for, where a rule is on that tells of them; also with `log_start_offset` and `OWNER`.
+    `uncommitted` are the partitions that members have and that have no committed offset, with the same
+    columns, log_start_offset and `OWNER`; empty if no rule that needs them is on.
     """
 
     moment: int
@@ -36,16 +37,16 @@ class LagRows:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleContext:
-    """What the rules look at; `now` in milliseconds. Up to `within_ms` ago the tables count as complete.
+    """The input of the rules; `now` is in milliseconds. The tables count as complete up to `within_ms` later.
 
-    `offsets` are the live offsets (schema `OFFSETS`), where `is_predicted` with the columns that `expiry`
-    adds; `groups` are the live groups (schema `GROUPS`). `dropped` are rows of
-    `changes` that the broker has probably expired and no evaluation has seen; `rewound` are commits that went
-    back, with who can have done that. `lag` is what is newly known of lag, if anything.
+    `offsets` are the live offsets (schema `OFFSETS`), with the columns of `expiry` if `is_predicted`.
+    `groups` are the live groups (schema `GROUPS`). `dropped` are rows of `changes` that no evaluation has
+    seen, about offsets that have probably expired. `rewound` are rewinds (schema `REWOUND`). `lag` is None if
+    there are no new samples.
 
-    `log_starts` holds where the logs of the committed topic partitions start (None: no answer); it is None
-    as a whole where no broker was asked. `known` is the newest episode by rule and subject: all that are
-    open, and of rules that remember them (`Rule.remembers_closed`) the closed ones too.
+    `log_starts` are the log start offsets of the committed topic partitions (None: no answer); it is None if
+    no broker was asked. `known` are the newest episodes by rule and subject: the open ones, and for rules
+    with `remembers_closed` also closed ones.
     """
 
     now: int
@@ -62,17 +63,15 @@ class RuleContext:
 
     @cached_property
     def completeness(self) -> Completeness:
-        """How complete the tables are."""
         return Completeness(progress=self.progress, moment=self.now, within_ms=self.within_ms)
 
     @property
     def judged(self) -> frozenset[int]:
-        """The offsets partitions of which groups can be judged."""
+        """The offsets partitions whose groups can be judged."""
         return self.completeness.complete
 
     def counted(self, rule: str, subject: str, fact: str) -> int:
-        """Return a number among the facts of the newest known episode about a subject; 0 where there is
-        none."""
+        """Return a number from the facts of the newest known episode about a subject; 0 if there is none."""
         episode = self.known.get((rule, subject))
         return 0 if episode is None else int(episode.finding.facts.get(fact, 0))
 
@@ -80,30 +79,29 @@ class RuleContext:
 def cannot_be_judged(view: RuleContext) -> Callable[[Episode], bool]:
     """Return a predicate: whether an open episode about groups cannot be judged now.
 
-    A summary needs all partitions; so does a group of a partition that the topic no longer has.
+    Summaries can be judged only if all offsets partitions can; so can groups of offsets partitions that the
+    topic no longer has.
     """
     known, judged = view.completeness.states, view.judged
     is_all = judged >= known.keys() and bool(judged)
 
-    def tell(episode: Episode) -> bool:
+    def is_not_judged(episode: Episode) -> bool:
         partition = episode.finding.source_partition
         return partition not in judged if partition in known else not is_all
 
-    return tell
+    return is_not_judged
 
 
 def of_partitions(rows: pa.Table, partitions: Collection[int]) -> pa.Table:
-    """Return the rows that came from some offsets partitions."""
+    """Return the rows from these offsets partitions."""
     wanted = pa.array(sorted(partitions), pa.int32())
     return where(rows, to_mask(pc.is_in(rows["source_partition"], value_set=wanted)))
 
 
 def not_history(rows: pa.Table, progress: Progress) -> pa.Table:
-    """Return the rows (with source_partition and source_offset) whose records came after what the job found
-    when it first started.
-
-    What a rebuild no longer found has no record, but was held.
-    """
+    """Return the rows (with source_partition and source_offset) whose records are newer than those the job
+    found at its first start. Rows without a source_offset count as newer: a rebuild wrote them, about
+    offsets that were in the tables."""
     targets = {number: partition.load_target or 0 for number, partition in progress.partitions.items()}
     is_new = [
         offset is None or offset >= targets.get(partition, 0)

@@ -1,4 +1,4 @@
-"""The commands: what each takes, asks of the packages below, and prints.
+"""The commands: their arguments, queries and output.
 
-`main` (one folder up) puts them in groups; their options are in `options`.
+`main` (one folder up) groups them; common options are in `options`.
 """

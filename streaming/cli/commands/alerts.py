@@ -1,4 +1,4 @@
-"""The command that lists alerts, or evaluates them once."""
+"""The command that lists alerts or evaluates the rules once."""
 
 import sys
 from functools import partial
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from streaming.cli.layout import forms
+from streaming.cli.logs import Warnings, logs_to
 from streaming.cli.options import (
     answer_options,
     broker_of,
@@ -101,16 +102,17 @@ def _evaluate(tables: Tables, settings: Settings, *, asks_brokers: bool) -> None
             source=source_labels(progress.cluster_id, progress.topic),
         ),
         ask_log_ranges=broker_of(settings).log_ranges if asks_brokers else None,
-        say=lambda sentence: warn([sentence]),
         health=settings.health,
     )
-    if not watch.evaluate_and_deliver():
+    with logs_to(Warnings()):
+        is_done = watch.evaluate_and_deliver()
+    if not is_done:
         sys.exit(1)
 
 
 def _leave_to_the_job(tables: Tables, progress: "Progress", settings: Settings, now: int) -> None:
-    """Say what a running job does about alerts; exit with 1 if it has not evaluated them for long, or ever,
-    or seems to run because clocks differ alone."""
+    """Report the alerts of a running job; exit with 1 if it has not evaluated them for long, or ever, or if
+    it seems to run only because clocks differ."""
     from streaming.alerts.listing import describe_evaluation, waiting_in_all
 
     seconds = (now - progress.heartbeat) / 1_000
@@ -129,7 +131,7 @@ def _leave_to_the_job(tables: Tables, progress: "Progress", settings: Settings, 
 
 
 def _failures(progress: "Progress", created_at: int, late_ms: int, now: int) -> list[str]:
-    """Say why alerts are not evaluated, though a job seems to run, if it is so."""
+    """Return why alerts are not evaluated although a job seems to run; empty if they are."""
     at = progress.alerts_evaluated_at
     if progress.heartbeat - now > _LATE_MS:
         return [

@@ -37,10 +37,10 @@ def decode(file: TextIO) -> int:
 def decode_line(line: str, number: int) -> dict[str, Any]:
     """Decode one line `{"key": hex or null, "value": hex or null}` (`number` counts from 1).
 
-    Gives the document that Kafka's own formatter prints, or `{"error": {"reason", "field", "at_byte"}}` for
-    bytes that cannot be decoded. A line that is not of this form raises `MisuseError`.
+    Returns the document of Kafka's own formatter, or `{"error": {"reason", "field", "at_byte"}}` for bytes
+    that cannot be decoded. Raises `MisuseError` for a line of another form.
     """
-    from decoders import DecodeError, decode_document  # which no other command needs
+    from decoders import DecodeError, decode_document  # needed by no other command
 
     key, value = _read(line, number)
     try:

@@ -1,4 +1,4 @@
-"""The commands about offsets that will expire, and offsets that were removed."""
+"""The commands for expiring and removed offsets."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal

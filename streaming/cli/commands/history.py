@@ -1,4 +1,4 @@
-"""The command that shows how positions moved, and their lag along the way."""
+"""The command that shows the steps of committed offsets, with their lag."""
 
 from datetime import datetime
 from pathlib import Path
@@ -117,7 +117,7 @@ def history(
 
 
 def _print_series(question: Question, times: tuple[datetime, datetime | None, int], output: "Output") -> int:
-    """Print positions and their lag from a moment to another (None: now), one every so many ms."""
+    """Print committed offsets and their lag from one moment to another (None: now), at an interval in ms."""
     since, until, every_ms = times
     start, end = to_ms(since), question.asking.now if until is None else to_ms(until)
 

@@ -1,5 +1,6 @@
-"""The commands that read the topic into the tables: `run`, `rebuild`, and `demo` to see it work."""
+"""The commands that read the topic into the tables: `run`, `rebuild` and `demo`."""
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streaming.cli.logs import logs_to
 from streaming.cli.options import (
     all_of,
     broker_options,
@@ -24,8 +26,10 @@ from streaming.settings.exposed import exposed_secrets
 from streaming.settings.model import Settings
 from streaming.settings.shown import describe, shown_duration, shown_place
 
+_log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
-    from streaming.cli.console import Console, LogFormat
+    from streaming.cli.console import LogFormat
     from streaming.job.reporter import Reporter
 
 _job_options = all_of(
@@ -104,35 +108,36 @@ def _as_job(
     log_format: "LogFormat",
     **options: str | None,
 ) -> None:
-    """Do something that reads the topic, on the console and until a signal says to stop."""
+    """Run `act`, which reads the topic, with messages on the console, until it ends or a signal stops it."""
     from streaming.cli.console import Console
 
-    console, stop = Console(log_format), threading.Event()
-    with _failing(console):
-        settings = settings_of(config, command_config, **options)
-    if show_settings:
-        print(*describe(settings), sep="\n")
-        return
-    console.say(f"reading topic {settings.source.topic} {how_far(settings)} {_from_where_to(settings)}")
-    exposed = exposed_secrets(settings, config, command_config)
-    for sentence in (*unknown_names(settings.source.client), *exposed):
-        console.warn(sentence)
-    with _failing(console), console.waiting("loading Spark"):
-        from streaming.job.reporter import Reporter
-        from streaming.job.run import stop_on_signals
-    with _failing(console), stop_on_signals(stop):
-        listener = Reporter(console.say, console.batch, console.write, console.warn, console.waiting)
-        act(settings, listener, stop)
-    console.say("stopped")
+    stop = threading.Event()
+    with Console(log_format) as console:
+        with _failing():
+            settings = settings_of(config, command_config, **options)
+        if show_settings:
+            print(*describe(settings), sep="\n")
+            return
+        where = _from_where_to(settings)
+        _log.info("reading topic %s %s %s", settings.source.topic, how_far(settings), where)
+        exposed = exposed_secrets(settings, config, command_config)
+        for sentence in (*unknown_names(settings.source.client), *exposed):
+            _log.warning(sentence)
+        with _failing(), console.waiting("loading Spark"):
+            from streaming.job.reporter import Reporter
+            from streaming.job.run import stop_on_signals
+        with _failing(), stop_on_signals(stop):
+            act(settings, Reporter(console.batch, console.write, console.waiting), stop)
+        _log.info("stopped")
 
 
 @contextmanager
-def _failing(console: "Console") -> Iterator[None]:
-    """Print an error as one line among the others, and end with its exit code."""
+def _failing() -> Iterator[None]:
+    """Log an error as one line, and exit with its code."""
     try:
         yield
     except OffsetlakeError as error:
-        console.fail(error)
+        _log.error(str(error))
         sys.exit(error.exit_code)
 
 
@@ -158,5 +163,5 @@ def demo(duration: str | None) -> None:
 
     stop = threading.Event()
     seconds = None if duration is None else parse_duration_ms(duration, name="--for") / 1_000
-    with stop_on_signals(stop):
+    with stop_on_signals(stop), logs_to(logging.NullHandler()):  # the screen shows what goes on
         run_demo(stop, seconds)

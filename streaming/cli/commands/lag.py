@@ -1,4 +1,4 @@
-"""The commands that say who is behind, and who is not well."""
+"""The commands for lag and health."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command that maintains the tables by hand; the job does the same on a schedule."""
+"""The command that runs maintenance once; the job runs it on a schedule."""
 
 from dataclasses import asdict
 from pathlib import Path

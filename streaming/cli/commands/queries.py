@@ -1,4 +1,5 @@
-"""The commands that ask the tables: no Spark, no JVM, and a broker only for end offsets of now."""
+"""The commands that query the tables: without Spark or a JVM; a broker is only needed for current log
+ends."""
 
 import sys
 from pathlib import Path
@@ -276,7 +277,7 @@ def _alerts(tables: "Tables", about: "AsOf") -> list[str]:
 
 
 def _with_live_ends(rows: "pa.Table", brokers: "Settings", now: int) -> "pa.Table":
-    """Replace the lag of samples by how far each topic partition reaches, as brokers say, and the lag."""
+    """Replace the sampled log ends and lag by those of the brokers."""
     from streaming.lag.log_ranges import LAG, partitions_in, with_log_ends
 
     ranges = broker_of(brokers).log_ranges(partitions_in(rows))
@@ -285,9 +286,10 @@ def _with_live_ends(rows: "pa.Table", brokers: "Settings", now: int) -> "pa.Tabl
 
 
 def _print_names(answer: "Answer", about: "AsOf") -> None:
-    """Print the names of groups as `kafka-consumer-groups --list` does; what they reflect is said aside.
+    """Print group names as `kafka-consumer-groups --list` does; the state that they reflect goes to standard
+    error.
 
-    A terminal gets quotes around those that would not be seen.
+    On a terminal, names with invisible characters are quoted.
     """
     is_seen = sys.stdout.isatty()
     if not is_seen:
@@ -303,11 +305,11 @@ _MEMBERS: Final = {
     "Assigning": _REBALANCING,
     "Reconciling": _REBALANCING,
 }
-"""What states are worth a line (Kafka 4.3: `ConsumerGroupCommand.shouldPrintMemberState`)."""
+"""Messages for group states (Kafka 4.3: `ConsumerGroupCommand.shouldPrintMemberState`)."""
 
 
 def _members_told(described: "DescribedGroups") -> list[str]:
-    """Say which of the named groups have no members or are rebalancing, as Kafka's own tools do."""
+    """Return which of the named groups have no members or are rebalancing, in the words of Kafka's tools."""
     told = []
     for group in described.groups.values():
         if sentence := _MEMBERS.get(group.state):
@@ -317,6 +319,6 @@ def _members_told(described: "DescribedGroups") -> list[str]:
 
 
 def _tell(sentences: list[str]) -> None:
-    """Say it on standard error in the words of Kafka's own tools."""
+    """Print messages of Kafka's tools on standard error."""
     for sentence in sentences:
         print(shown(sentence), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command that prints where groups were, to put them back."""
+"""The command that prints the committed offsets of groups at a past moment, for a reset."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,7 +63,8 @@ def restore(
 
 
 def _restored(asked: AskedSnapshot) -> tuple["pa.Table", Found, bool, list[str]]:
-    """Return positions, what they reflect, whether they are of one named group, and who cannot take them."""
+    """Return positions, the state that they reflect, whether they are of one named group, and groups with
+    members."""
     answer = asked.lag.restore(asked.groups, asked.topics)
     found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets")
     one_group = is_one_group(asked.question.groups, asked.groups)

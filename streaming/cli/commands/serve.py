@@ -1,11 +1,13 @@
-"""The commands that answer over the wire, or print what would be answered."""
+"""The commands that serve the tables over the network, or print the metrics once."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from streaming.cli.logs import Warnings, logs_to
 from streaming.cli.options import (
     config_option,
     log_format_option,
@@ -18,12 +20,13 @@ from streaming.settings.exposed import exposed_secrets
 from streaming.settings.kinds import HOST_AND_PORT, host_and_port
 from streaming.settings.model import KafkaListenerSettings, Settings
 
+_log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     from streaming.cli.console import LogFormat
 
 
 def _address(_context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Refuse what is no address."""
     if text is not None and host_and_port(text) is None:
         raise MisuseError(f"--{option.name}: expected {HOST_AND_PORT}, found {text!r}.")
     return text
@@ -90,15 +93,15 @@ def serve(
 
     settings = _with_listener(settings_of(config, table_root=table_root), kafka, advertise)
     settings = _with_http(settings, http, no_http=no_http, token_file=token_file, behind_proxy=behind_proxy)
-    console = Console(log_format)
-    for sentence in exposed_secrets(settings, config):
-        console.warn(sentence)
-    serve_listeners(settings, tables_of(settings), console.say, console.warn)
-    console.say("stopped")
+    with Console(log_format):
+        for sentence in exposed_secrets(settings, config):
+            _log.warning(sentence)
+        serve_listeners(settings, tables_of(settings))
+        _log.info("stopped")
 
 
 def _with_listener(settings: Settings, kafka: str | None, advertise: str | None) -> Settings:
-    """Return the settings with the listener that the options name in the place of theirs."""
+    """Replace the Kafka listeners of the settings by that of the options."""
     if kafka is None:
         if advertise is not None:
             raise MisuseError("--advertise: expected --kafka beside it, found none.")
@@ -110,7 +113,7 @@ def _with_listener(settings: Settings, kafka: str | None, advertise: str | None)
 def _with_http(
     settings: Settings, listen: str | None, *, no_http: bool, token_file: str | None, behind_proxy: bool
 ) -> Settings:
-    """Return the settings with what the options say of the HTTP listener."""
+    """Override the settings of the HTTP listener by the options."""
     if no_http:
         if listen is not None or token_file is not None or behind_proxy:
             raise MisuseError("--no-http: expected no other option about HTTP beside it, found one.")
@@ -137,14 +140,10 @@ def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> N
     \b
       offsetlake metrics > offsetlake.prom.new && mv offsetlake.prom.new offsetlake.prom
     """
-    from streaming.cli.output import warn, write_bytes
+    from streaming.cli.output import write_bytes
     from streaming.serve.process.metrics_source import metrics_once
 
     settings = settings_of(config, table_root=table_root)
-    pieces = metrics_once(
-        settings,
-        tables_of(settings),
-        "openmetrics" if openmetrics else "text",
-        lambda sentence: warn([sentence]),
-    )
+    with logs_to(Warnings()):
+        pieces = metrics_once(settings, tables_of(settings), "openmetrics" if openmetrics else "text")
     write_bytes(pieces)

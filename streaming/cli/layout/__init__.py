@@ -1,4 +1,4 @@
-"""Tables for people: which columns they get, what stands in a cell, and lines that a terminal does not break.
+"""Tables for people: their columns, the texts in cells, and lines that fit a terminal.
 
-`forms` has the columns of each command, `cells` the texts, `lines` lays both out for a width.
+`forms` has the columns of each command, `cells` the texts, `lines` the layout for a width.
 """

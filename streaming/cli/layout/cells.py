@@ -1,4 +1,4 @@
-"""What stands in the cells of a table for people: one line of printable text, and never nothing."""
+"""The texts in the cells of a table for people: one line of printable text, never empty."""
 
 import re
 from collections.abc import Iterator
@@ -23,15 +23,15 @@ _ROWS_AT_ONCE: Final = 10_000
 
 
 def parts_of(rows: pa.Table) -> Iterator[pa.Table]:
-    """Give rows a part at a time: as Python's values, all of them would take far more memory."""
+    """Yield rows in parts: as Python values, all of them would take far more memory."""
     for part in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
         yield pa.Table.from_batches([part])
 
 
 class CellTexts:
-    """The cells of rows as texts, a part of the rows at a time, as often as they are asked for.
+    """The cells of rows as texts, in parts; can be iterated repeatedly.
 
-    `today` (UTC): moments are shortened, those of that day to the time of day; None: they are in full.
+    `today` (UTC): timestamps are shortened, those of that day to the time of day; None: they are in full.
     """
 
     def __init__(self, rows: pa.Table, *, today: date | None = None) -> None:
@@ -52,14 +52,14 @@ class CellTexts:
             return ["-" if value is None else shortened(value, self._today) for value in values]
         if t.is_integer(column.type) or t.is_timestamp(column.type):
             return ["-" if value is None else str(value) for value in values]
-        if t.is_string(column.type):  # few of which differ, as a rule
+        if t.is_string(column.type):  # usually few distinct values
             texts = {value: text_of(value) for value in set(values)}
             return [texts[value] for value in values]
         return list(map(text_of, values))
 
 
 def text_of(value: Any) -> str:
-    """Write a value as `plain_values` gives it; null and an empty list are `-`.
+    """Format a value of `plain_values`; null and an empty list are `-`.
 
     >>> text_of(None), text_of(True), text_of(["a", " "])
     ('-', 'true', 'a, " "')
@@ -82,18 +82,18 @@ def text_of(value: Any) -> str:
 
 
 def shortened(moment: str, today: str) -> str:
-    """Shorten a moment (ISO 8601) to the minute, or to the time of day if it is of `today` (both UTC).
+    """Shorten a timestamp (ISO 8601) to the minute, or to the time of day if it is on `today` (both UTC).
 
     >>> shortened("2026-11-22T14:03:05.123Z", "2026-11-22"), shortened("2026-11-20T14:03:05Z", "2026-11-22")
     ('14:03:05', '2026-11-20 14:03')
     """
-    if not _ISO.match(moment):  # out of range of any calendar, which is what it says
+    if not _ISO.match(moment):  # the text of a timestamp beyond all calendars
         return moment
     return moment[11:19] if moment.startswith(today) else f"{moment[:10]} {moment[11:16]}"
 
 
 def span_of(seconds: float, *, is_at_least: bool) -> str | None:
-    """Write a duration, with a sign where it may be longer; None where that says nothing.
+    """Format a duration, with a sign if it may be longer; None for a lower bound below a second.
 
     >>> span_of(93_784.5, is_at_least=False), span_of(29.2, is_at_least=True), span_of(0, is_at_least=True)
     ('1d 02:03:04', '>= 00:00:29', None)
@@ -104,7 +104,7 @@ def span_of(seconds: float, *, is_at_least: bool) -> str | None:
 
 
 def since_of(moment: str, today: date | None, *, is_at_least: bool) -> str:
-    """Write the moment (ISO 8601) since when something is so, with a sign where it may be since earlier.
+    """Format the timestamp (ISO 8601) since when something holds, with a sign if it may be earlier.
 
     >>> since_of("2026-11-22T14:03:05.000Z", date(2026, 11, 22), is_at_least=True)
     '<= 14:03:05'
@@ -114,7 +114,7 @@ def since_of(moment: str, today: date | None, *, is_at_least: bool) -> str:
 
 
 def size_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes: two for a wide character, none for a combining one.
+    """Return the width of a text in terminal columns: two for a wide character, none for a combining one.
 
     >>> size_of("e\\u0301"), size_of("日本")
     (1, 4)
@@ -123,15 +123,14 @@ def size_of(text: str) -> int:
 
 
 def sizes_of(texts: list[str]) -> list[int]:
-    """Return the size of each text."""
     if all(map(str.isascii, texts)):
         return list(map(len, texts))
-    sizes = {text: size_of(text) for text in set(texts)}  # few of which differ, as a rule
+    sizes = {text: size_of(text) for text in set(texts)}  # usually few distinct texts
     return [sizes[text] for text in texts]
 
 
 def is_empty(column: pa.ChunkedArray) -> bool:
-    """Tell whether a column says nothing: all of it is null, empty text or an empty list."""
+    """Whether all values of a column are null, empty texts or empty lists."""
     if column.null_count == len(column):
         return True
     if t.is_string(column.type):

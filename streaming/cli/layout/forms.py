@@ -1,8 +1,8 @@
-"""The columns that people see of the rows of each command, and under which heads.
+"""The columns of each command for people, and their heads.
 
-A terminal gets the columns that matter, as far as there is room. A pipe and `--wide` get all of them but
-those that are for programs alone. Heads are those of `kafka-consumer-groups`, or made like them of the names
-of the columns; the columns of a query are the user's own. docs/commands.md has the list.
+A terminal shows the most important columns that fit. A pipe and `--wide` show all columns except those only
+for programs. Heads are those of `kafka-consumer-groups`, or column names in that style; the columns of an SQL
+query are shown as they are. docs/commands.md has the list.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,11 +18,11 @@ _HEADS: Final = {
     "lag_seconds": "LAG-TIME",
     "partition_count": "#PARTITIONS",
 }
-"""Columns that the tools of Kafka head with another name."""
+"""Columns whose head in Kafka's tools differs from the name."""
 
 
 def head(name: str) -> str:
-    """Name a column as the tools of Kafka do.
+    """Return the head of a column in the style of Kafka's tools.
 
     >>> head("log_end_offset"), head("committed_offset")
     ('LOG-END-OFFSET', 'CURRENT-OFFSET')
@@ -31,10 +31,10 @@ def head(name: str) -> str:
 
 
 class ColumnPlace(NamedTuple):
-    """A column that people see: its number among those of the rows, its head, and what it gives way to.
+    """A displayed column: its number in the rows, its head, and its rank.
 
-    On a terminal a column of rank 0 is there in any case, the others in the order of their rank as far as
-    there is room, and one without a rank is left out. Of lists that are counted it gets the lengths.
+    A terminal always shows columns of rank 0, then the others by rank while they fit; columns without a rank
+    are left out. `is_counted`: lists of which it shows the lengths.
     """
 
     number: int
@@ -44,20 +44,19 @@ class ColumnPlace(NamedTuple):
 
     @property
     def brief_head(self) -> str:
-        """The head on a terminal: that of a number begins with #, as in the tools of Kafka."""
+        """The head on a terminal: counts begin with #, as in Kafka's tools."""
         return f"#{self.head}" if self.is_counted else self.head
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """The columns of a command, by name: each that people see is in one of the first four.
+    """The columns of a command, by name; each displayed column is in one of the first four.
 
-    `always`: whatever the width. `kept`: also, unless empty throughout. `room`: unless empty throughout, as
-    far as there is room on a line, the most important first. `wide`: in pipes and with `--wide` only.
-    `unseen`: for programs alone. `counted`: lists of which a terminal gets the length. `prose`: sentences,
-    which a terminal gets on several lines if they are long. `blocks`: the column whose values are set apart
-    by blank lines. `is_own`: the user has chosen the columns, so that people see all of them, and the
-    leftmost are the most important.
+    `always`: at any width. `kept`: also, unless empty throughout. `room`: unless empty throughout, and if
+    they fit, the most important first. `wide`: only in pipes and with `--wide`. `unseen`: only for programs.
+    `counted`: lists of which a terminal shows the length. `prose`: sentences, which a terminal may wrap.
+    `blocks`: the column whose values are separated by blank lines. `is_own`: the user chose the columns, so
+    all are displayed, and the leftmost are the most important.
     """
 
     always: Names = ()
@@ -71,7 +70,7 @@ class Form:
     is_own: bool = False
 
     def places(self, names: Sequence[str], empty: Collection[int] = ()) -> list[ColumnPlace]:
-        """Say which of the columns of rows people see; `empty` are the numbers of those that say nothing."""
+        """Return the displayed columns of rows; `empty` are the numbers of empty columns."""
         if self.is_own:
             return [ColumnPlace(number, printable(name), number) for number, name in enumerate(names)]
         return [
@@ -103,7 +102,7 @@ OFFSETS: Final = Form(
     blocks="group",
 )
 OFFSETS_WITH_ENDS: Final = replace(OFFSETS, always=(*OFFSETS.always, *_LAG[:2]), kept=_LAG[2:])
-"""Where brokers were asked: that they know no end of any partition is an answer, too."""
+"""With current log ends from brokers; the columns stay even if no end is known."""
 GROUPS: Final = Form(
     always=("group", "type", "state", "members"),
     room=("subscribed_topics", "state_timestamp"),
@@ -166,7 +165,7 @@ STATUS_CHANGES: Final = Form(
     unseen=("offset_as_of_ends", "pace_is_known"),
 )
 EXPIRING: Final = Form(
-    always=(*_KEY, "committed_offset", "time_left", "lag"),  # which is there if brokers were asked
+    always=(*_KEY, "committed_offset", "time_left", "lag"),  # lag: present if brokers were asked
     room=("earliest_replays", "latest_skips", "rule", "expires_at"),
     wide=("of_recreated_topic", "log_start_offset", "log_end_offset"),
 )

@@ -1,9 +1,9 @@
-"""Lays the cells of a table out in lines: side by side under their heads, and never broken within a cell.
+"""Lays out the cells of a table in lines: side by side under their heads, never broken within a cell.
 
-Where a terminal has too little room for all columns, the less important ones are left out. Where that is not
-enough, because some names are long, a cell that is longer than its column ends its line, and the row goes on
-below it under the same heads: all other rows stay aligned, on one line each. If rows that follow each other
-have the same cells before their last line, those are there once. Only sentences are broken, between words.
+If a terminal is too narrow for all columns, the less important ones are left out. If that is not enough
+because some names are long, a cell longer than its column ends its line, and the row continues below under
+the same heads: all other rows stay aligned, on one line each. Consecutive rows with the same cells before
+their last line print these once. Only sentences are wrapped, between words.
 """
 
 from collections import Counter
@@ -15,18 +15,18 @@ from typing import Final, NamedTuple
 from streaming.cli.layout.cells import Cells, size_of, sizes_of
 
 _GAP: Final = 2
-"""Blanks between two columns."""
+"""Blanks between columns."""
 
 _INDENT: Final = 2
-"""Blanks at least before what continues a row."""
+"""Blanks before the continuation of a row, at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column: its head, how many of its cells have which size, and how it may be laid out.
+    """A column: its head, the number of cells of each size, and its layout options.
 
-    `rank`: as that of a `Place`. `is_rigid`: no cell may be longer than the column (numbers, moments).
-    `is_prose`: sentences, which may be broken between words.
+    `rank` as in `ColumnPlace`. `is_rigid`: no cell may exceed the width (numbers, timestamps). `is_prose`:
+    sentences, which may be wrapped.
     """
 
     head: str
@@ -38,25 +38,25 @@ class Column:
 
     @property
     def full(self) -> int:
-        """The width that all cells and the head fit into."""
+        """The width that fits all cells and the head."""
         return max([size_of(self.head), *self.sizes])
 
     @property
     def least(self) -> int:
-        """The width that the column has in any case."""
+        """The minimum width."""
         return self.full if self.is_rigid else size_of(self.head)
 
     def spilled(self, width: int, *, up_to: float = inf) -> int:
-        """Count the cells that are longer than a width, and not longer than `up_to`."""
+        """Return the number of cells longer than a width, and not longer than `up_to`."""
         return sum(count for size, count in self.sizes.items() if width < size <= up_to)
 
 
 Widths = Mapping[int, int]
-"""The columns that a table gets, by their numbers, and the width of each."""
+"""The shown columns by number, with their widths."""
 
 
 def count_sizes(columns: int, parts: Iterable[Cells]) -> list[Counter[int]]:
-    """Count for each of n columns how many cells have which size."""
+    """Return for each of n columns the number of cells of each size."""
     counters: list[Counter[int]] = [Counter() for _ in range(columns)]
     for cells in parts:
         for counter, texts in zip(counters, cells, strict=True):
@@ -64,19 +64,18 @@ def count_sizes(columns: int, parts: Iterable[Cells]) -> list[Counter[int]]:
     return counters
 
 
-# --- which columns, and how wide -------------------------------------------------------------------------
+# --- choice of columns -----------------------------------------------------------------------------------
 
 
 def full_widths(columns: Sequence[Column]) -> Widths:
-    """Give all columns the widths that all of their cells fit into."""
     return {number: column.full for number, column in enumerate(columns)}
 
 
 def fitting_widths(columns: Sequence[Column], room: int, *, up_to: float = inf) -> Widths:
-    """Choose columns and their widths so that rows fit into the `room` of a line.
+    """Choose columns and widths so that rows fit into the `room` of a line.
 
-    Those of rank 0 are there in any case. The others follow in the order of their rank: each that has room
-    and makes no more cells longer than their columns. Of cells longer than `up_to` it may.
+    Columns of rank 0 are always included. The others follow by rank, each if it fits and does not make
+    further cells longer than their columns; cells longer than `up_to` do not count.
     """
     found = _shared_out(columns, [number for number, column in enumerate(columns) if column.rank == 0], room)
     least = _spilled(columns, found, up_to)
@@ -89,10 +88,10 @@ def fitting_widths(columns: Sequence[Column], room: int, *, up_to: float = inf) 
 
 
 def _shared_out(columns: Sequence[Column], numbers: Sequence[int], room: int) -> Widths:
-    """Share the room out among columns, a step at a time to where it spares most cells from being too long.
+    """Distribute the room among columns, in steps, each where it fits the most further cells.
 
-    Of two columns where it does as much the right one gets it: what is left of it is often the same in many
-    rows, and then it is there once.
+    Between two equal columns the right one gets the step: the cells left of it are often the same in many
+    rows, and then they are printed once.
     """
     widths = {number: columns[number].least for number in numbers}
     while steps := [
@@ -106,7 +105,7 @@ def _shared_out(columns: Sequence[Column], numbers: Sequence[int], room: int) ->
 
 
 def _steps(column: Column, width: int, left: int) -> Iterator[tuple[int, int]]:
-    """Give the larger widths that a column might get, and how many more cells would fit into each."""
+    """Yield the larger widths that a column might get, and how many more cells would fit into each."""
     gain = 0
     for size in sorted(size for size in column.sizes if width < size <= width + left):
         gain += column.sizes[size]
@@ -118,7 +117,7 @@ def _spilled(columns: Sequence[Column], widths: Widths, up_to: float) -> int:
 
 
 def _total(widths: Widths) -> int:
-    """Return how much of a line columns take."""
+    """Return the width of a line with these columns."""
     return sum(widths.values()) + _GAP * (len(widths) - 1)
 
 
@@ -133,10 +132,10 @@ def lines_of(
     room: int | None = None,
     blocks: int | None = None,
 ) -> Iterator[str]:
-    """Give the lines of a table: the heads, then the rows, whose cells come in `parts` for all columns.
+    """Yield the lines of a table: the heads, then the rows, whose cells come in `parts` for all columns.
 
-    `room` is that of a line; None: there is no end to it. `blocks` is the number of a column: where its value
-    changes comes a blank line.
+    `room` is the width of a line; None: unlimited. `blocks` is the number of a column: a blank line separates
+    its values.
     """
     grid = _Grid([columns[number] for number in widths], list(widths.values()), room)
     yield from grid.lines([[columns[number].head] for number in widths])
@@ -152,7 +151,7 @@ def lines_of(
 
 
 class _Slot(NamedTuple):
-    """Where the cells of a column stand: on which of the lines of a row, from where to where."""
+    """The place of the cells of a column: the line of a row, and the start and end on it."""
 
     shelf: int
     start: int
@@ -161,7 +160,7 @@ class _Slot(NamedTuple):
 
 
 class _Grid:
-    """Columns side by side, on several shelves where a line has too little room even for their heads."""
+    """Columns side by side, on several shelves if not even their heads fit on one line."""
 
     def __init__(self, columns: Sequence[Column], widths: list[int], room: int | None) -> None:
         self._room = room
@@ -170,10 +169,10 @@ class _Grid:
         self._is_shelved = any(slot.shelf for slot in self._slots)
         self._may_share = not self._is_shelved and not any(column.is_prose for column in columns)
         self._above: list[str] = []
-        """The lines of the last row but for the last of them."""
+        """The lines of the last row, except its last line."""
 
     def lines(self, cells: Cells) -> Iterator[str]:
-        """Give each of n rows: a line, or several with line ends between them."""
+        """Yield n rows: each one line, or several separated by line ends."""
         sizes = [sizes_of(texts) for texts in cells]
         whole = map(str.rstrip, map((" " * _GAP).join, zip(*self._padded(cells, sizes), strict=True)))
         is_long = self._is_long(sizes)
@@ -197,7 +196,7 @@ class _Grid:
                 yield [text + " " * (width - size) for text, size in zip(texts, of, strict=True)]
 
     def _is_long(self, sizes: list[list[int]]) -> list[bool] | None:
-        """Tell which of n rows do not fit into one line; None: all do."""
+        """Return which of n rows do not fit on one line; None: all fit."""
         if self._room is None:
             return None
         if self._is_shelved:
@@ -210,7 +209,8 @@ class _Grid:
         return list(map(any, zip(*longer, strict=True))) if longer else None
 
     def _broken(self, row: list[tuple[str, int]]) -> list[str]:
-        """Give the lines of a row, each cell with its size; without those that the row above begins with."""
+        """Return the lines of a row, given each cell and its size, without those that the row above begins
+        with."""
         lines = list(self._flow(row))
         shared = 0
         if self._may_share:
@@ -220,7 +220,7 @@ class _Grid:
         return lines[shared:]
 
     def _flow(self, row: list[tuple[str, int]]) -> Iterator[str]:
-        """Set each cell below its head; on a new line where the place is taken, or the line is at its end."""
+        """Put each cell below its head; on a new line if the place is taken, or the line is full."""
         assert self._room is not None
         line, end, shelf = "", 0, 0
         for (text, size), slot in zip(row, self._slots, strict=True):
@@ -229,7 +229,7 @@ class _Grid:
                 yield line
                 line, end, shelf = "", 0, slot.shelf
                 at = min(at, max(_INDENT, self._room - size))
-                if slot.column.is_prose:  # below each other, whatever their lengths
+                if slot.column.is_prose:  # sentences are aligned, whatever their lengths
                     at = _INDENT
                     *first, text = folded(text, self._room - at)
                     yield from (" " * at + part for part in first)
@@ -249,7 +249,7 @@ def _slots(columns: Sequence[Column], widths: list[int], room: int | None) -> It
 
 
 def folded(text: str, room: int) -> list[str]:
-    """Break a text between words, into lines that fit into `room`, as far as its words do.
+    """Wrap a text between words into lines of at most `room`, unless a word is longer.
 
     >>> folded("the broker will drop it", 15)
     ['the broker will', 'drop it']

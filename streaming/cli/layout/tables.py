@@ -1,4 +1,4 @@
-"""Rows as the lines of a table for people: uncut for pipes and `--wide`, brief for a terminal."""
+"""Formats rows as a table for people: uncut for pipes and `--wide`, brief for a terminal."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -31,11 +31,11 @@ _SINCE_IS_AT_LEAST: Final = "since_is_at_least"
 _SHORT: Final = "times are UTC, in full with --utc"
 
 _LONG: Final = 1 / 3
-"""A cell longer than this part of a line does not keep a column of a query from being there."""
+"""A cell longer than this part of a line does not exclude its column of an SQL query."""
 
 
 def uncut_lines(rows: pa.Table, form: Form) -> Iterator[str]:
-    """Lay out all columns for people, as wide as they are, with moments in full."""
+    """Return lines with all columns in full width, and full timestamps."""
     rows = _with_since(_spanned(rows, form), form)
     places = form.places(rows.column_names)
     seen = rows.select([place.number for place in places])
@@ -45,9 +45,10 @@ def uncut_lines(rows: pa.Table, form: Form) -> Iterator[str]:
 
 
 def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) -> Iterator[str]:
-    """Lay out the columns that matter and fit into `room`, and say what was left out or shortened.
+    """Return lines with the important columns that fit into `room`, and a note about what was left out or
+    shortened.
 
-    `today` (UTC): moments are shortened, those of that day to the time of day; None: they are in full.
+    `today` (UTC): timestamps are shortened, those of that day to the time of day; None: they are in full.
     """
     rows = _with_since(_spanned(rows, form), form, today)
     empty = {number for number, column in enumerate(rows.columns) if not form.is_own and is_empty(column)}
@@ -65,7 +66,7 @@ def brief_lines(rows: pa.Table, form: Form, *, room: int, today: date | None) ->
 
 
 def _spanned(rows: pa.Table, form: Form) -> pa.Table:
-    """Replace seconds of lag by durations for people, with a sign where they are at least that."""
+    """Replace seconds of lag by formatted durations, with a sign if they are lower bounds."""
     if form.is_own or _SECONDS not in rows.column_names:
         return rows
     values = zip(rows[_SECONDS].to_pylist(), rows[_IS_AT_LEAST].to_pylist(), strict=True)
@@ -74,7 +75,7 @@ def _spanned(rows: pa.Table, form: Form) -> pa.Table:
 
 
 def _with_since(rows: pa.Table, form: Form, today: date | None = None) -> pa.Table:
-    """Replace moments since when groups lag by texts, with a sign where it may be since earlier."""
+    """Replace the time since when groups lag by text, with a sign if it may be earlier."""
     if form.is_own or _SINCE_IS_AT_LEAST not in rows.column_names:
         return rows
     values = zip(plain_values(rows[_SINCE]), rows[_SINCE_IS_AT_LEAST].to_pylist(), strict=True)
@@ -89,7 +90,7 @@ def _texts(texts: list[str | None]) -> pa.Array:
 
 
 def _counted(rows: pa.Table, form: Form) -> pa.Table:
-    """Replace the lists that are only counted by their lengths."""
+    """Replace lists that are only counted by their lengths."""
     for name in form.counted:
         lengths = pc.list_value_length(rows[name])
         rows = rows.set_column(rows.column_names.index(name), name, lengths)
@@ -99,7 +100,7 @@ def _counted(rows: pa.Table, form: Form) -> pa.Table:
 def _columns(
     schema: pa.Schema, places: Sequence[ColumnPlace], texts: CellTexts, form: Form, *, is_brief: bool = False
 ) -> list[Column]:
-    """Describe the columns of a table (`places`, whose cells are `texts`) to those who lay it out."""
+    """Return the columns of a table (`places`, with cells `texts`) for the layout."""
     return [
         Column(
             head=place.brief_head if is_brief else place.head,
@@ -126,7 +127,7 @@ def _has_moments(seen: pa.Table, number: int) -> bool:
 
 
 def _note(hidden: Sequence[str], room: int, *, is_shortened: bool) -> list[str]:
-    """Say in a line under the table what is not as it is in a pipe; in several if it is longer than one."""
+    """Return a note about the differences from the output to a pipe, wrapped to `room`."""
     parts = [_SHORT] if is_shortened else []
     parts += [f"--wide also shows {', '.join(hidden)}"] if hidden else []
     return folded("; ".join(parts), room) if parts else []

@@ -1,4 +1,4 @@
-"""Samples where the logs of committed and assigned topic partitions end, beside the job.
+"""Samples the log ends of committed and assigned topic partitions, beside the job.
 
-`rows` is the pure part: what the brokers answered as rows of `log_ends`; `sampler` asks, at intervals.
+`rows` is the pure part: answers of brokers to rows of `log_ends`; `sampler` requests them at intervals.
 """

@@ -1,4 +1,4 @@
-"""What the brokers answered about the ends of logs, as rows of `log_ends`."""
+"""Converts the brokers' answers about log ends to rows of `log_ends`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,16 +13,16 @@ from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import LOG_ENDS
 
 TOPICS_EVERY_MS: Final = HOUR_MS
-"""How often there is a row about a topic of which nothing has changed: after a restart of the job nobody
-knows any more until when its id was seen."""
+"""Interval of rows about an unchanged topic: after a restart, the job no longer knows until when it has seen
+an id."""
 
 Row = tuple[int, str, str | None, int | None, int | None, int | None, str | None]
-"""The columns of `log_ends` but the day; the time in ms."""
+"""The columns of `log_ends` without the day; the time in ms."""
 
 
 @dataclass(frozen=True)
 class _Noted:
-    """What was last said about a topic (times in ms), and until when it was so."""
+    """The last row about a topic (times in ms), and until when it was valid."""
 
     state: tuple[str | None, str | None]  # id and error
     written_at: int
@@ -30,18 +30,18 @@ class _Noted:
 
 
 class RowMaker:
-    """Makes rows of rounds; knows what was written about topics, to say it again only when it changes."""
+    """Creates rows of rounds; remembers the rows about topics, to repeat them only after changes."""
 
     def __init__(self) -> None:
         self._noted: dict[str, _Noted] = {}
         self._written: Mapping[str, _Noted] = {}
 
     def written(self) -> None:
-        """Note that the last rows stand in the table; those that do not are made again in the next round."""
+        """Confirm that the last rows are in the table; otherwise the next round creates them again."""
         self._written = self._noted
 
     def rows(self, answer: Round) -> pa.Table:
-        """Return a round as rows (schema `LOG_ENDS`), sorted by topic and partition."""
+        """Return the rows of a round (schema `LOG_ENDS`), sorted by topic and partition."""
         at = answer.sampled_at
         self._noted = dict(self._written)
         rows = [_sample(answer, topic, number, end) for (topic, number), end in answer.ends.items()]
@@ -52,9 +52,9 @@ class RowMaker:
         return _as_table(rows)
 
     def _of_topic(self, at: int, topic: str, state: TopicState) -> list[Row]:
-        """Return the rows that are due about a topic as a whole, and note them.
+        """Return the rows that are due about a whole topic, and remember them.
 
-        Where its id has changed, the former one gets a last row at the time it was last seen.
+        After a change of its id, the previous id gets a last row at the time it was last seen.
         """
         now = (state.topic_id, state.error)
         noted = self._written.get(topic)
@@ -74,7 +74,7 @@ def _sample(answer: Round, topic: str, number: int, end: int | str) -> Row:
     if isinstance(end, str):
         return (at, topic, topic_id, number, None, None, end)
     start = answer.starts.get((topic, number))
-    if start is not None and start > end:  # of before an unclean election, which took records back
+    if start is not None and start > end:  # from before an unclean leader election, which truncated the log
         start = None
     return (at, topic, topic_id, number, start, end, None)
 

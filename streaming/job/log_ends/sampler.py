@@ -1,9 +1,9 @@
-"""Asks the brokers at intervals where the logs of committed and assigned topic partitions end, and keeps the
-answers.
+"""Samples the log ends of committed and assigned topic partitions at intervals, and stores them.
 
-It has a thread of its own, takes no lock of the writer, and a failure in it never ends the job.
+Runs in a thread of its own, takes no lock of the writer, and its failures never end the job.
 """
 
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -22,22 +22,24 @@ from streaming.settings.model import LogEndSettings
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
-_FORGET_MS: Final = HOUR_MS  # after so long, what is committed no more is noticed
-_FIRST_PAUSE_S: Final = 5.0  # while nothing is committed
+_log = logging.getLogger(__name__)
+
+_FORGET_MS: Final = HOUR_MS  # after this, partitions without commits are dropped
+_FIRST_PAUSE_S: Final = 5.0  # while there are no commits
 _SHARE: Final = (
-    200  # 1 % of a core: librdkafka's threads take as much as this one, which is waited for so long
+    200  # 1 % of a core: librdkafka's threads take as much as this one, so the pause is 200 times its time
 )
 _MOST_PAUSE_S: Final = 60.0
 _END_LIMIT_S: Final = 15.0
 _NAMED: Final = 3
-_SLOW_ROUNDS: Final = 3  # so many in a row are no chance
+_SLOW_ROUNDS: Final = 3  # fewer in a row may be chance
 
 
 class SampledPartitions:
-    """The topic partitions with committed offsets or members that have them, and the topics subscribed to, as
-    the tables have them. Of assigned ones the log may have the id of the topic alone: `by_id`.
+    """The topic partitions with committed offsets or members, and the subscribed topics, from the tables.
+    Assigned partitions of which the log only has the topic id are in `by_id`.
 
-    All are read once in a while; in between only what was committed since is added, which costs little.
+    All are read at intervals; between, only new commits are added, which costs little.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -49,7 +51,7 @@ class SampledPartitions:
         self.names: set[str] = set()
 
     def with_named(self, topics: Mapping[str, TopicState]) -> Mapping[str, Collection[int]]:
-        """Return the partitions by topic, given what was seen of topics: also those that have ids alone."""
+        """Return the partitions by topic, including those in `by_id` whose topic was seen."""
         ids = {state.topic_id: topic for topic, state in topics.items() if state.topic_id in self.by_id}
         if not ids:
             return self.partitions
@@ -57,11 +59,11 @@ class SampledPartitions:
         return {**self.partitions, **more}
 
     def forget(self) -> None:
-        """Read all of them the next time: something is committed no more, perhaps."""
+        """Read everything at the next update: some partitions may have no commits any more."""
         self._read_at = None
 
     def update(self) -> None:
-        """Bring them up to the last batch."""
+        """Update to the last batch."""
         now = time.monotonic()
         if self._read_at is None or now - self._read_at >= _FORGET_MS / 1_000:
             self.partitions, self.by_id, self.names = {}, {}, set()
@@ -91,14 +93,13 @@ class SampledPartitions:
 
 
 class LogEndSampler(threading.Thread):
-    """Samples at an interval within a `with` block."""
+    """Takes samples at an interval within a `with` block."""
 
     def __init__(
         self,
         tables: Tables,
         broker: Broker,
         log_ends: LogEndSettings,
-        say: Callable[[str], None],
         clock: Callable[[], int] = now_ms,
     ) -> None:
         super().__init__(name="offsetlake-log-ends", daemon=True)
@@ -107,7 +108,7 @@ class LogEndSampler(threading.Thread):
         self._reader = LogEndReader(broker, clock)
         self._made = RowMaker()
         self._every_s = log_ends.every_ms / 1_000
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._seen: Mapping[str, TopicState] = {}
         self._gone: set[str] = set()
         self._slow_rounds = 0
@@ -124,8 +125,8 @@ class LogEndSampler(threading.Thread):
         self.join(_END_LIMIT_S)
 
     def run(self) -> None:
-        """Sample at once, then at the interval, until told to end; where rounds take more than a hundredth of
-        a core, less often. Rounds that were missed are not made up for."""
+        """Sample at once, then at the interval, until the end; less often if rounds take more than a
+        hundredth of a core. Missed rounds are not made up for."""
         due = time.monotonic()
         while not self._done.wait(max(0.0, due - time.monotonic())):
             begun = time.thread_time()
@@ -135,11 +136,11 @@ class LogEndSampler(threading.Thread):
             due = max(due + pause_s, time.monotonic())
 
     def sample(self) -> bool:
-        """Do one round; return whether it is kept, or there was nothing to ask."""
+        """Run one round; return whether its samples are kept, or there was nothing to sample."""
         with self._turn:
             try:
                 is_kept = self._round()
-            except BaseException as error:  # whatever it is, the job goes on
+            except BaseException as error:  # the job continues after any error
                 raise_if_ending(error)
                 self._problems.make(
                     "", f"sampling log ends failed, retrying: {type(error).__name__}: {error}"
@@ -185,7 +186,7 @@ class LogEndSampler(threading.Thread):
         states = {topic: state.error for topic, state in answer.topics.items() if topic in committed}
         gone = {topic for topic, error in states.items() if error == TOPIC_GONE}
         if gone - self._gone:
-            self._asked.forget()  # the coordinator deletes the offsets of a topic that is deleted
+            self._asked.forget()  # the coordinator deletes the offsets of a deleted topic
         still_gone, self._gone = gone & self._gone, gone
         denied = [topic for topic, error in states.items() if error not in (None, TOPIC_GONE)]
         silent = {topic for (topic, _), end in answer.ends.items() if isinstance(end, str)}
@@ -216,7 +217,7 @@ class LogEndSampler(threading.Thread):
 
 
 def _named(topics: Iterable[str]) -> str:
-    """Name topics, not too many."""
+    """Return a list of topics for a message, shortened."""
     names = sorted(topics)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{'topic' if len(names) == 1 else 'topics'} {', '.join(names[:_NAMED])}{more}"

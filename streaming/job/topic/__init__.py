@@ -1,4 +1,4 @@
-"""The current state of the topic itself, and whether the tables can be updated by reading on.
+"""The current state of the topic, and whether the tables can be updated by reading on.
 
-`reasons` is the pure part, `watch` asks the brokers, `question` repeats that until it is answered.
+`reasons` is the pure part, `watch` asks the brokers, `question` repeats that until they answer.
 """

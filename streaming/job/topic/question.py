@@ -1,6 +1,7 @@
-"""Asks about the topic until everything is answered; reports what it waits for, and sends heartbeats
-meanwhile."""
+"""Requests the state of the topic until all brokers answer; meanwhile reports problems and sends
+heartbeats."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,18 +15,19 @@ from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.settings.model import Settings
 
+_log = logging.getLogger(__name__)
+
 
 class TopicQuestion:
-    """One question, repeated every `topic_poll_every` until it is answered.
+    """One request, repeated every `topic_poll_every` until it is answered.
 
-    `beside` is what goes on while it is not (alerts), `heartbeat` writes a heartbeat that says so.
+    `beside` runs meanwhile (alerts), `heartbeat` commits a heartbeat with the silence of the brokers.
     """
 
     def __init__(
         self,
         watch: TopicWatch,
         settings: Settings,
-        warn: Callable[[str], None],
         *,
         waiting: Waiting,
         beside: Callable[[], AbstractContextManager[object]],
@@ -33,18 +35,17 @@ class TopicQuestion:
     ) -> None:
         self._watch = watch
         self._settings = settings
-        self._warn = warn
-        self._problems = OngoingProblems(warn)
+        self._problems = OngoingProblems(_log)
         self._waiting = waiting
         self._beside = beside
         self._heartbeat = heartbeat
         self._lack: BrokerError | None = None
 
     def ask(self, stop: threading.Event, *, limit_ms: int | None = None) -> TopicNow | None:
-        """Return what the topic is like, None once `stop` is set.
+        """Return the state of the topic, None once `stop` is set.
 
-        Raises `AccessRefusedError`, and `BrokerError` where brokers are silent, or the topic is not there,
-        for `limit_ms` (None: never).
+        Raises `AccessRefusedError`, and `BrokerError` if brokers are silent, or the topic does not exist, for
+        `limit_ms` (None: never).
         """
         if stop.is_set():
             return None
@@ -53,7 +54,7 @@ class TopicQuestion:
         if topic is not None:
             return topic
         beating = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
-        patience = Retrying("a heartbeat", self._warn)
+        patience = Retrying("a heartbeat")
         what = f"waiting for topic {self._settings.source.topic} on {self._settings.source.bootstrap_servers}"
         with self._beside(), self._waiting(what):
             while not stop.wait(self._settings.source.topic_poll_every_ms / 1_000):
@@ -67,7 +68,8 @@ class TopicQuestion:
         return None
 
     def _answer(self) -> TopicNow | None:
-        """Return what the topic is like; say so and return None if no broker answers, or it is not there."""
+        """Return the state of the topic; report the problem and return None if no broker answers, or it does
+        not exist."""
         servers, name = self._settings.source.bootstrap_servers, self._settings.source.topic
         try:
             topic = self._watch.now()

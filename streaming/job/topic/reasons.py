@@ -1,10 +1,11 @@
-"""Why the tables cannot be updated by reading on, so that the topic must be re-read from the beginning.
+"""Reasons why the tables cannot be updated by reading on, so that the topic must be re-read from the
+beginning.
 
-A compacted topic keeps a tombstone for a limited time. A job that was down for longer may never see it, and
-with it the end of an offset; where the topic has other partitions, or another topic has its name, the
-positions in the tables mean nothing. Reading on from there would leave ghosts in the tables.
+A compacted topic keeps a tombstone for a limited time. A job that was down for longer may miss it, and so the
+removal of an offset. If the topic has another number of partitions, or was recreated, the positions in the
+tables mean nothing. Reading on would leave offsets in the tables that no longer exist.
 
-Pure functions of what the tables say (`Progress`) and what the brokers say (`TopicNow`).
+Pure functions of the tables' progress (`Progress`) and the brokers' answers (`TopicNow`).
 """
 
 from collections.abc import Mapping
@@ -17,15 +18,15 @@ from streaming.model.progress import PartitionEnds, PartitionProgress, Progress
 
 
 class RebuildNeededError(OffsetlakeError):
-    """What was read shows that reading on is not enough; the message says why."""
+    """Reading on is not enough; the message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicNow(TopicFacts):
-    """What the brokers say about the topic; they were asked at `now` (ms), and answered after it.
+    """The brokers' answers about the topic; they were asked at `now` (ms), and answered after it.
 
-    `ends` and `ranges` lack partitions whose leader did not answer; `delete_retention_ms` is how long a
-    tombstone stays at least.
+    `ends` and `ranges` lack partitions whose leader did not answer; `delete_retention_ms` is the minimum
+    retention of tombstones.
     """
 
     ranges: Mapping[int, LogRange]
@@ -35,9 +36,9 @@ class TopicNow(TopicFacts):
 
 
 def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
-    """Say why tables with this progress cannot be brought up to date by reading on; None if they can.
+    """Return why tables with this progress cannot be updated by reading on; None if they can.
 
-    Where the time for which tombstones are kept was changed meanwhile, the shorter one counts.
+    If the retention of tombstones was changed meanwhile, the shorter one counts.
     """
     if not progress.partitions:
         return None
@@ -61,8 +62,8 @@ def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
 def missed_tombstones(
     progress: Progress, positions: Mapping[int, int], *, delete_retention_ms: int, now: int
 ) -> str | None:
-    """Say why reading from a progress to these positions, up to `now` (ms), may have missed tombstones; None
-    if it cannot have."""
+    """Return why reading from a progress to these positions, up to `now` (ms), may have missed tombstones;
+    None if not."""
     for number, position in sorted(positions.items()):
         partition = progress.partitions.get(number, PartitionProgress())
         reason = _away_too_long(partition, delete_retention_ms, now)

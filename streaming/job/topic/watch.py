@@ -1,9 +1,9 @@
-"""Watches the topic itself: is it still the one that was read, and is reading on enough?
+"""Watches the topic: is it unchanged, and is reading on enough?
 
-Two questions are answered here. One is put before each reading and every now and then: what is the topic like
-now? The other is put before each batch is appended: has so much time passed since everything was last known
-to be read that tombstones may have been missed? A job that was suspended, or whose brokers were away, reads
-its backlog within seconds; afterwards nothing is left to see.
+There are two checks. Before each reading and at intervals: what is the current state of the topic? Before
+each batch is appended: has so much time passed since everything was last known to be read that tombstones may
+have been missed? A job that was suspended, or whose brokers were away, reads its backlog within seconds;
+afterwards the gap is invisible.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ from streaming.model.progress import Progress
 
 
 class TopicWatch:
-    """Asks about one topic. For the thread of the batches and one other.
+    """Requests about one topic, for the thread of the batches and one other thread.
 
-    Where everything is known to have been read `pause_ms` ago, a batch is appended without asking them.
+    If everything is known to have been read `pause_ms` ago, a batch is appended without a request.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class TopicWatch:
 
     @property
     def tombstones_kept_ms(self) -> int:
-        """For how long the topic keeps a tombstone, as last told."""
+        """The topic's minimum retention of tombstones, as of the last answer."""
         return self._kept_ms
 
     def now(self, timeout_s: float = REQUEST_TIMEOUT_S) -> TopicNow | None:
-        """Return what the topic is like; None if it is not there, or may not be seen.
+        """Return the state of the topic; None if it does not exist, or this user may not see it.
 
-        Raises `BrokerError` unless every question is answered in time, for every partition.
+        Raises `BrokerError` unless all requests are answered in time, for every partition.
         """
-        asked_at = self._clock()  # before the answers: a process may be suspended between the two
+        asked_at = self._clock()  # before the answers: the process may be suspended meanwhile
         facts = self._broker.topic_facts(timeout_s)
         if facts is None:
             return None
@@ -62,16 +62,16 @@ class TopicWatch:
         )
 
     def reason_to_rebuild(self, progress: Progress) -> str | None:
-        """Say why reading on is not enough; None if it is, or if not everything is answered quickly."""
+        """Return why reading on is not enough; None if it is, or if brokers do not answer quickly."""
         try:
             topic = self.now(QUICK_TIMEOUT_S)
         except BrokerError:
-            return None  # heartbeats tell of that
+            return None  # heartbeats report that
         return None if topic is None else reason_to_rebuild(progress, topic)
 
     def missed(self, progress: Progress, positions: Mapping[int, int]) -> str | None:
-        """Say why a batch that has just been read, from a progress up to these positions, may lack
-        tombstones; None if it cannot. Raises `BrokerError` where that depends on brokers that are silent."""
+        """Return why a batch just read, from a progress up to these positions, may lack tombstones; None if
+        it cannot. Raises `BrokerError` if that depends on silent brokers."""
         now = self._clock()  # after the batch was read
         short = min(self._pause_ms, self._kept_ms)
         if missed_tombstones(progress, positions, delete_retention_ms=short, now=now) is None:
@@ -80,9 +80,9 @@ class TopicWatch:
         return missed_tombstones(progress, positions, delete_retention_ms=kept, now=now)
 
     def _tombstones_kept_ms(self, now: int) -> int:
-        """Return for how long tombstones were kept; asked again after a pause, as it may have been changed.
+        """Return the retention of tombstones; requested again after a pause, since it may have changed.
 
-        Of two values the smaller one: no one knows which was in force when.
+        Of two values the smaller: it is unknown when the change took effect.
         """
         if self._kept_as_of is None or not 0 <= now - self._kept_as_of <= self._pause_ms:
             self._kept_ms = min(self._kept_ms, self._broker.delete_retention_ms())

@@ -1,4 +1,4 @@
-"""Questions that are bound to one snapshot: all that one answer is made of is asked of the same.
+"""Queries bound to one snapshot, so that all parts of an answer are consistent. They cannot open tables.
 
-`SnapshotQueries` are Kafka's, `SnapshotLagQueries` about lag and health. They cannot open tables.
+`SnapshotQueries` are Kafka's requests, `SnapshotLagQueries` cover lag and health.
 """

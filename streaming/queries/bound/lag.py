@@ -45,19 +45,19 @@ from streaming.tables.snapshot import Snapshot
 
 _MOST_MOMENTS: Final = 100_000
 _MOST_ROWS: Final = 10_000_000
-"""Positions at moments in one answer, all of which is in memory."""
+"""Positions times moments in one answer, all of which is in memory."""
 
 MOST_SAMPLES: Final = 10_000_000
-"""Samples for the lag along the way of positions, in one answer: of 1,000 partitions over a week."""
+"""Samples that one answer about lag over time reads at most: those of 1,000 partitions over a week."""
 
 _NO_SAMPLES: Final = no_rows(NEWEST_ENDS)
 
 
 @dataclass(frozen=True)
 class SnapshotLagQueries:
-    """How far groups are behind, and whether they are well, all answered from one snapshot.
+    """Lag and health of groups, answered from one snapshot.
 
-    What belongs together in one output is asked of one of these. `LagQueries` says what each answers.
+    All parts of one output come from one of these. `LagQueries` documents the answers.
     """
 
     at: Snapshot
@@ -74,7 +74,6 @@ class SnapshotLagQueries:
         with_former: bool = False,
         with_owners: bool = False,
     ) -> Answer:
-        """Return committed offsets, and assigned partitions without one, with the columns `LAG`."""
         facts = Facts(lag=True, lag_time=True, recreated_topic=with_former, owner=with_owners)
         return _in_order(self._assessed(facts, groups, topics))
 
@@ -87,7 +86,6 @@ class SnapshotLagQueries:
         min_lag: int | None = None,
         min_seconds: float | None = None,
     ) -> Answer:
-        """Return who is behind."""
         if by not in ("group", "topic"):
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
         answer = self._assessed(Facts(lag=True, lag_time=True), groups, topics)
@@ -95,8 +93,8 @@ class SnapshotLagQueries:
         return replace(answer, rows=self.with_since(rows, by, answer.rows, answer.as_of))
 
     def with_since(self, summed: pa.Table, by: By, offsets: pa.Table, about: AsOf) -> pa.Table:
-        """Append to rows of `lag_by`, which are of these offsets, since when each lags: the position of it
-        that is furthest behind (columns `LAGGING`)."""
+        """Append to rows of `lag_by` over these offsets since when each lags: the columns `LAGGING` of its
+        position that is furthest behind."""
         worst, terms = (
             worst_positions(summed, by, offsets),
             Terms(max_age_ms=self.max_age_ms, rules=self.rules),
@@ -112,11 +110,10 @@ class SnapshotLagQueries:
         until: int | None = None,
         events: Sequence[str] = (),
     ) -> History:
-        """Return how positions moved between two moments (ms)."""
         if unknown := set(events).difference(EVENTS):
             raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
         at = self.at
-        # what goes back in SQL may be a commit to a topic that was recreated
+        # a step backwards may be a commit to a recreated topic
         read = {*events, "rewind"} if "commit" in events else events
         steps = of_topics(at.history(groups, since=since, until=until, events=sorted(read)), topics)
         steps = self._with_commits_to_new_topics(steps, groups, until)
@@ -144,7 +141,6 @@ class SnapshotLagQueries:
         until: int | None = None,
         every_ms: int,
     ) -> Answer:
-        """Return positions and their lag at regular moments (ms)."""
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
@@ -172,8 +168,8 @@ class SnapshotLagQueries:
         return Answer(table, about, about.loading_of(groups))
 
     def names(self, groups: Sequence[str] | None = None) -> KnownNames:
-        """Return the names that lag and health may be of: the live ones, and the topics and partitions that
-        members have without a commit."""
+        """Return the names that answers may contain: the live ones, and assigned topics and partitions
+        without a commit."""
         keys = self.at.keys(groups, among="live")
         assigned = with_assigned(keys.slice(0, 0), self.at.groups(groups), self.at, self.at.moment)
         return KnownNames.of(pa.concat_tables([keys, assigned]))
@@ -181,14 +177,12 @@ class SnapshotLagQueries:
     # --- health ----------------------------------------------------------------------------------------
 
     def health(self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()) -> Answer:
-        """Return the status of groups."""
         answer = self._assessed(lag_rows.HEALTH, groups, topics)
         return replace(answer, rows=group_health(answer.rows))
 
     def partition_health(
         self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()
     ) -> Answer:
-        """Return the status of each position."""
         return _in_order(self._assessed(lag_rows.HEALTH, groups, topics))
 
     def health_changes(
@@ -199,7 +193,6 @@ class SnapshotLagQueries:
         since: int,
         until: int | None = None,
     ) -> Answer:
-        """Return how the status of groups changed between two moments (ms)."""
         moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=first_needed(start, self.rules), until=end)
@@ -221,7 +214,6 @@ class SnapshotLagQueries:
         since: int,
         until: int | None = None,
     ) -> Answer:
-        """Return the commits that went back between two moments (ms)."""
         end = self.at.moment if until is None else until
         rows = of_topics(self.at.rewinds(groups, since=since, until=end), topics)
         back = rows.filter(from_mask(~self._of_other_log(rows)))
@@ -232,7 +224,7 @@ class SnapshotLagQueries:
     def _with_commits_to_new_topics(
         self, steps: pa.Table, groups: Sequence[str] | None, until: int | None
     ) -> pa.Table:
-        """Call those steps back commits whose topic was recreated since the commit before."""
+        """Change the event of a `rewind` to `commit` if its topic was recreated since the commit before."""
         is_back = to_mask(pc.equal(steps["event"], "rewind"))
         if not is_back.any():
             return steps
@@ -240,12 +232,12 @@ class SnapshotLagQueries:
         back = self.at.rewinds(groups, since=first, until=until)
         back = back.filter(from_mask(self._of_other_log(back)))
         named = ["sequence", *KEY_NAMES]
-        anew = set(zip(*(back[name].to_pylist() for name in named), strict=True))
-        if not anew:
+        recreated = set(zip(*(back[name].to_pylist() for name in named), strict=True))
+        if not recreated:
             return steps
         keys = zip(*(steps[name].to_pylist() for name in named), strict=True)
-        is_anew = np.array([key in anew for key in keys], np.bool_)
-        event = pc.if_else(from_mask(is_anew & is_back), "commit", steps["event"])
+        is_recreated = np.array([key in recreated for key in keys], np.bool_)
+        event = pc.if_else(from_mask(is_recreated & is_back), "commit", steps["event"])
         return steps.set_column(steps.schema.get_field_index("event"), "event", event)
 
     def _of_other_log(self, rewinds: pa.Table) -> Mask:
@@ -255,11 +247,9 @@ class SnapshotLagQueries:
         seen = self.at.topics_over_time(untold, as_of=self.at.moment) if untold else no_rows(TOPICS_OVER_TIME)
         return is_of_other_log(rewinds, seen)
 
-    # --- topics recreated, and positions put back ------------------------------------------------------
+    # --- recreated topics and restored offsets -----------------------------------------------------------
 
     def topic_contradictions(self, groups: Sequence[str] | None = None) -> Answer:
-        """Return the offsets whose topic was recreated."""
-
         def more(about: AsOf, offsets: pa.Table) -> pa.Table:
             seen = self.at.topics_over_time(topics_in(offsets), as_of=about.moment)
             return contradictions(offsets, seen)
@@ -267,7 +257,6 @@ class SnapshotLagQueries:
         return _in_order(self._answer(more, groups, ()))
 
     def restore(self, groups: Sequence[str] | None, topics: Sequence[TopicPartitions] = ()) -> Answer:
-        """Return positions to be put back."""
         answer = _in_order(self._answer(lambda _, offsets: offsets, groups, topics))
         now, asked = self.at.newest(), topics_in(answer.rows)
         ends = now.newest_ends(asked, as_of=now.moment, within_ms=self.max_age_ms)
@@ -293,8 +282,7 @@ class SnapshotLagQueries:
         groups: Sequence[str] | None,
         topics: Sequence[TopicPartitions],
     ) -> Answer:
-        """Answer about the offsets of groups whose offsets partition has been read, in no order: `more` adds
-        to them what is asked for."""
+        """Return `more` of the offsets of groups whose offsets partition is loaded, in no order."""
         about = AsOf.at(groups, self.at)
         offsets = of_topics(about.of_loaded(self.at.offsets(groups)), topics)
         return Answer(more(about, offsets), about, about.loading_of(groups))
@@ -307,7 +295,7 @@ class SnapshotLagQueries:
         since: int,
         until: int,
     ) -> tuple[pa.Table, AsOf]:
-        """Read what groups committed between two moments (ms), and their positions before."""
+        """Read the commits of groups between two moments (ms), and their committed offsets before."""
         about = AsOf.at(groups, self.at)
         base = lag_rows.base_commits(self.at, about, groups, since)
         rows = self.at.commits(groups, since=since + 1)
@@ -318,7 +306,7 @@ class SnapshotLagQueries:
     def _along(
         self, rows: pa.Table, at: str, about: AsOf, assess_lag: Callable[..., pa.Table]
     ) -> tuple[pa.Table, AsOf]:
-        """Add the columns `LAG` to rows, each as of its own moment; some topics after the others."""
+        """Add the columns `LAG` to rows, each as of its own moment, one part of the topics at a time."""
         if not len(rows):
             return with_log_ends(rows, {}), about
         moments = to_numbers(to_milliseconds(rows[at]))
@@ -333,7 +321,7 @@ class SnapshotLagQueries:
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
-        """Return regular moments (ms) between two, these included."""
+        """Return regular moments (ms) from `since` to `until`, inclusive."""
         end = self.at.moment if until is None else until
         if end < since:
             raise MisuseError(

@@ -1,4 +1,4 @@
-"""Kafka's questions about groups and offsets, answered from one snapshot."""
+"""Kafka's requests about groups and offsets, answered from one snapshot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ _DESCRIBED: Final = [
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic."""
+    """A partition of a topic."""
 
     topic: str
     partition: int
@@ -61,15 +61,14 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class SnapshotQueries:
-    """Kafka's questions about groups and their offsets, all answered from one snapshot.
+    """Kafka's requests about groups and their offsets, answered from one snapshot.
 
-    What belongs together in one output is asked of one of these. `OffsetQueries` says what each answers.
+    All parts of one output come from one of these. `OffsetQueries` documents the answers.
     """
 
     at: Snapshot
 
     def fetch_offsets(self, groups: Mapping[str | None, Sequence[tuple[str, int]] | None]) -> FetchedOffsets:
-        """Answer OffsetFetch."""
         asked = {
             group: None if own is None else [TopicPartition(*key) for key in own]
             for group, own in groups.items()
@@ -97,13 +96,11 @@ class SnapshotQueries:
     def list_offsets(
         self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()
     ) -> Answer:
-        """Return the committed offsets of the named groups or of all."""
         about = self.how_complete(groups)
         rows = of_topics(about.of_loaded(self.at.offsets(groups)), topics)
         return Answer(sorted_by(rows, "group", "topic", "partition"), about, about.loading_of(groups))
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> ListedGroups:
-        """Answer ListGroups."""
         rows, about = self._groups(None)
         wanted_states = {comparable_state(state) for state in states}
         wanted_types = {kind.lower() for kind in types}
@@ -115,7 +112,6 @@ class SnapshotQueries:
         return ListedGroups(sorted_by(rows, "group"), about, error=error)
 
     def describe_groups(self, groups: Sequence[str | None]) -> DescribedGroups:
-        """Describe groups of any type."""
         asked = list(dict.fromkeys(groups))
         names = [group for group in asked if group is not None]
         rows, about = self._groups(names)
@@ -132,25 +128,24 @@ class SnapshotQueries:
         return DescribedGroups(sorted_by(rows, "group"), about, errors, described)
 
     def list_members(self, groups: Sequence[str] | None = None) -> Answer:
-        """Return the members of the named groups or of all."""
         rows, about = self._groups(groups)
         rows = member_rows(with_topic_names(rows, self.at, about.moment))
         return Answer(sorted_by(rows, "group", "consumer_id"), about, about.loading_of(groups))
 
     def names(self, groups: Sequence[str] | None = None, *, among: Among = "live") -> KnownNames:
-        """Return the names that are there."""
         return KnownNames.of(self.at.keys(groups, among=among))
 
     def appears(self, group: str) -> int | None:
-        """Return when a group, or an offset of it, is first there (ms) after the moment; None: not since."""
+        """Return when (ms) a group, or an offset of it, first appears after the moment; None: not since."""
         return self.at.first_set(group, after=self.at.moment)
 
     def how_complete(self, groups: Sequence[str] | None = None) -> AsOf:
-        """Return what an answer about groups (None: all) reflects."""
+        """Return the state of the tables that an answer about groups (None: all) reflects."""
         return AsOf.at(groups, self.at)
 
     def _groups(self, groups: Sequence[str] | None) -> tuple[pa.Table, AsOf]:
-        """Return the live groups whose offsets partition has been read, and what they reflect."""
+        """Return the live groups whose offsets partition is loaded, and the state of the tables that they
+        reflect."""
         about = self.how_complete(groups)
         return about.of_loaded(self.at.groups(groups)), about
 
@@ -203,7 +198,8 @@ def _described(row: Mapping[str, Any]) -> DescribedGroup:
 
 
 def comparable_state(text: str) -> str:
-    """Write a group state as states are compared: without case and blanks around it, and `not_ready` too.
+    """Return a group state for comparisons: in lower case, without surrounding blanks, `not_ready` as
+    `notready`.
 
     >>> comparable_state(" not_ready")
     'notready'
@@ -216,7 +212,8 @@ def _is_in(column: pa.ChunkedArray, lower_case: set[str]) -> pa.ChunkedArray:
 
 
 def sorted_by(rows: pa.Table, *columns: str) -> pa.Table:
-    """Sort by columns (`Table.sort_by` cannot carry nested ones, and compares texts instead of ranks)."""
+    """Sort by columns (`Table.sort_by` does not support nested columns, and compares texts instead of
+    ranks)."""
     if not len(rows):
         return rows
     ranks = [_ranks(rows[column]) for column in columns]
@@ -224,7 +221,7 @@ def sorted_by(rows: pa.Table, *columns: str) -> pa.Table:
 
 
 def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Return numbers (n int64) that are in the order of the values."""
+    """Return n int64 numbers in the order of the values."""
     if not pa.types.is_string(column.type):
         return to_numbers(column.cast(pa.int64()))
     codes, texts = numbered(column)

@@ -1,6 +1,7 @@
 """Keeps the newest assessment while somebody requests it, on its own thread and with a small share of a
 core."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
@@ -18,6 +19,8 @@ from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.settings.model import ExpirySettings
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 EVERY_S: Final = 15.0
 """The greatest age of an assessment while it is requested, apart from `_SHARE`."""
@@ -40,13 +43,12 @@ _OLD_MS: Final = 5 * MINUTE_MS
 
 
 class Refresher(OnDemand):
-    """Makes assessments within a `with` block, of what `snapshot` gives; `say` gets what goes wrong."""
+    """Makes assessments within a `with` block, of what `snapshot` gives."""
 
     def __init__(
         self,
         tables: Tables,
         snapshot: Callable[[], MemorySnapshot],
-        say: Callable[[str], None],
         *,
         health: HealthRules,
         expiry: ExpirySettings,
@@ -58,7 +60,7 @@ class Refresher(OnDemand):
         self._health, self._expiry = health, expiry
         self._habits = habits_by(health)
         self._every_s, self._clock = every_s, clock
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._assessment = Assessment.none()
         self._asked_at = -IDLE_S
         self._made_at = -IDLE_S

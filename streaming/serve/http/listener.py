@@ -1,10 +1,10 @@
 """The HTTP listener: its socket, its access rules, and uvicorn on a thread with its own event loop."""
 
 import asyncio
+import logging
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,7 +17,9 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.serve.http.app import Known, app_of
 from streaming.serve.http.connection import LimitedConnection
 from streaming.serve.http.limits import HttpLimits
-from streaming.serve.http.logs import told
+from streaming.serve.http.logs import forwarded
+
+_log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 64  # asyncio accepts so many at once, before any of them is closed for exceeding the limit
 _CHECK_EVERY_S: Final = 1.0
@@ -32,8 +34,8 @@ class HttpListenerError(OffsetlakeError):
 class HttpListener:
     """Answers HTTP at one address within a `with` block.
 
-    `say` gets what goes wrong, a sentence at a time; `token` None: nobody is asked for one, so requests have
-    to name this machine, unless they come `behind_proxy`, which knows who may ask.
+    `token` None: nobody is asked for one, so requests have to name this machine, unless they come
+    `behind_proxy`, which knows who may ask.
     """
 
     def __init__(
@@ -41,7 +43,6 @@ class HttpListener:
         host: str,
         port: int,
         known: Known,
-        say: Callable[[str], None],
         *,
         token: str | None = None,
         behind_proxy: bool = False,
@@ -51,7 +52,7 @@ class HttpListener:
         self.limits = limits or HttpLimits()
         self._known, self._token = known, token
         self._own_host = host if token is None and not behind_proxy else None
-        self._seldom = RateLimitedLog(say)
+        self._seldom = RateLimitedLog(_log)
         self._connections: set[LimitedConnection] = set()
         self._of_address: Counter[str] = Counter()
 
@@ -76,7 +77,8 @@ class HttpListener:
             backlog=_BACKLOG,
         )
         self._server = uvicorn.Server(config)
-        self._logs = told(self._tell)
+        # what is given up at the end is to be
+        self._logs = forwarded(self._seldom, unless=lambda: self._server.should_exit)
         self._logs.__enter__()
         self._thread = threading.Thread(target=self._run, name="offsetlake-http", daemon=True)
         self._thread.start()
@@ -104,11 +106,6 @@ class HttpListener:
             ) from error
         found.setblocking(False)
         return found
-
-    def _tell(self, about: str, sentence: str) -> None:
-        """Say what is logged; but nothing of answers that are given up at the end, for they are to be."""
-        if not self._server.should_exit:
-            self._seldom.tell(about, sentence)
 
     def _run(self) -> None:
         async def serve() -> None:

@@ -5,22 +5,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from streaming.common.rate_limits import RateLimitedLog
+
 _LOGGERS: Final = {
     "uvicorn.error": (logging.ERROR, "building an HTTP response failed"),
     "asyncio": (logging.WARNING, "an event loop complains"),
 }
 """From which level on something is said, and what it is about."""
 
-Tell = Callable[[str, str], None]
-"""Takes what a sentence is about, and the sentence."""
-
 
 @contextmanager
-def told(tell: Tell) -> Iterator[None]:
-    """Hand what is logged within to `tell`, as sentences of one line."""
+def forwarded(to: RateLimitedLog, *, unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Pass on what is logged within, as sentences of one line."""
     before = []
     for name, (level, what) in _LOGGERS.items():
-        logger, handler = logging.getLogger(name), _Telling(level, what, tell)
+        logger, handler = logging.getLogger(name), _Forwarding(level, what, to)
+        handler.addFilter(lambda _: not unless())
         before.append((logger, handler, logger.propagate))
         logger.addHandler(handler)
         logger.propagate = False
@@ -32,14 +32,14 @@ def told(tell: Tell) -> Iterator[None]:
             logger.propagate = propagated
 
 
-class _Telling(logging.Handler):
-    def __init__(self, level: int, what: str, tell: Tell) -> None:
+class _Forwarding(logging.Handler):
+    def __init__(self, level: int, what: str, to: RateLimitedLog) -> None:
         super().__init__(level)
-        self._what, self._tell = what, tell
+        self._what, self._to = what, to
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say it in one line."""
         error = record.exc_info[1] if record.exc_info else None
         why = "" if error is None else f" {type(error).__name__}: {error}"
         text = " ".join(record.getMessage().split())
-        self._tell(record.name, f"{self._what}: {text}{why}")
+        self._to.tell(record.name, f"{self._what}: {text}{why}")

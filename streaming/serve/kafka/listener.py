@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import logging
 import socket
 import threading
 from collections import Counter
@@ -21,6 +22,8 @@ from streaming.serve.kafka.connection import Connection
 from streaming.serve.kafka.limits import BusyError, Closed, Limits
 from streaming.serve.kafka.view import Address, Client, RequestContext
 from streaming.serve.memory.snapshot import MemorySnapshot
+
+_log = logging.getLogger(__name__)
 
 _CHECK_EVERY_S: Final = 1.0
 _END_LIMIT_S: Final = 1.0
@@ -90,16 +93,14 @@ class _Worker(threading.Thread):
 class KafkaListener:
     """Answers Kafka's clients at one address within an `async with` block.
 
-    `snapshot` gives the newest snapshot; `say` gets what went wrong with answers, a sentence at a time.
-    Clients are told to reach us at `advertised`, or where they have reached us: of a tunnel that is our end
-    of it.
+    `snapshot` gives the newest snapshot. Clients are told to reach us at `advertised`, or where they have
+    reached us: of a tunnel that is our end of it.
     """
 
     def __init__(
         self,
         address: Address,
         snapshot: Callable[[], MemorySnapshot],
-        say: Callable[[str], None],
         *,
         cluster_id: str,
         within_ms: int,
@@ -112,7 +113,7 @@ class KafkaListener:
         self.received = memoryview(bytearray(_RECEIVED_BYTES))
         self.address = address
         self._snapshot = snapshot
-        self._seldom = RateLimitedLog(say)
+        self._seldom = RateLimitedLog(_log)
         self._cluster_id = cluster_id
         self._within_ms = within_ms
         self._advertised = advertised

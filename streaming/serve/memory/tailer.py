@@ -1,5 +1,6 @@
 """Keeps the newest snapshot: polls the tables on its own thread."""
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from streaming.serve.memory.reading import Counting, Reading, read_alerts, read_
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 EVERY_S: Final = 0.5
 """The interval of polling: changes are in the snapshot within a second."""
@@ -43,7 +46,6 @@ class Tailer(threading.Thread):
     def __init__(
         self,
         tables: Tables,
-        say: Callable[[str], None],
         *,
         every_s: float = EVERY_S,
         clock: Callable[[], int] = now_ms,
@@ -54,7 +56,7 @@ class Tailer(threading.Thread):
         self._tables = tables
         self._every_s = every_s
         self._clock = clock
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._reading = Reading(snapshot=MemorySnapshot.none(), counters=counters)
         self._failures: Mapping[str, str] = {}
         self._not_before: dict[str, float] = {}

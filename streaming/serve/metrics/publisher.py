@@ -1,5 +1,6 @@
 """Keeps the bodies of scrapes, rebuilt every 15 seconds on a thread while somebody scrapes."""
 
+import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from streaming.common.rate_limits import OnDemand, OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.serve.metrics.exposition import CONTENT_TYPES, Exposition, Format, Pieces, written, zipped
 from streaming.serve.metrics.source import MetricsSource
+
+_log = logging.getLogger(__name__)
 
 EVERY_S: Final = 15.0
 """The interval of builds while somebody scrapes."""
@@ -50,20 +53,18 @@ class Body:
 
 
 class Publisher(OnDemand):
-    """Makes bytes of what `source` gives (given how long the last ones took), within a `with` block; `say`
-    gets what goes wrong."""
+    """Makes bytes of what `source` gives (given how long the last ones took), within a `with` block."""
 
     def __init__(
         self,
         source: Callable[[float | None], MetricsSource],
         exposition: Exposition,
-        say: Callable[[str], None],
         *,
         every_s: float = EVERY_S,
     ) -> None:
         super().__init__("offsetlake-metrics")
         self._source, self._exposition, self._every_s = source, exposition, every_s
-        self._problems = OngoingProblems(say)
+        self._problems = OngoingProblems(_log)
         self._bodies: dict[Variant, Body] = {}
         self._asked: dict[Variant, float] = {}
         self._began_at = -IDLE_S

@@ -1,6 +1,7 @@
 """Collects the input of metrics from the parts of `serve`, for the HTTP listener."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Self
@@ -21,7 +22,7 @@ from streaming.serve.metrics.source import KafkaCounts, MetricsSource
 from streaming.settings.model import Settings
 from streaming.tables.tables import Tables
 
-Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 _RULES: Final = tuple(rule.id for rule in RULES)
 
@@ -37,7 +38,6 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         settings: Settings,
         tables: Tables,
         tailer: Tailer,
-        warn: Say,
         *,
         listeners: Sequence[KafkaListener] = (),
     ) -> None:
@@ -46,11 +46,10 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         self._refresher = Refresher(
             tables,
             lambda: tailer.current,
-            warn,
             health=HealthRules.of(settings.health),
             expiry=settings.expiry,
         )
-        self.publisher = Publisher(self._source, Exposition(settings.metrics), warn)
+        self.publisher = Publisher(self._source, Exposition(settings.metrics))
 
     def is_ready(self) -> bool:
         """Return whether the tables can be read and the job is alive."""
@@ -77,13 +76,13 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         return () if look is None else list(look.failures)
 
 
-def metrics_once(settings: Settings, tables: Tables, style: Format, warn: Say) -> Pieces:
+def metrics_once(settings: Settings, tables: Tables, style: Format) -> Pieces:
     """Return the metrics as they are now; without those that are counted over time.
 
     Raises `OffsetlakeError` if no topic was read into the tables yet.
     """
     exposition = Exposition(settings.metrics)
-    tailer = Tailer(tables, warn)
+    tailer = Tailer(tables)
     tailer.look()
     if not tailer.current.progress.partitions:
         raise OffsetlakeError(
@@ -93,13 +92,12 @@ def metrics_once(settings: Settings, tables: Tables, style: Format, warn: Say) -
     refresher = Refresher(
         tables,
         lambda: tailer.current,
-        warn,
         health=HealthRules.of(settings.health),
         expiry=settings.expiry,
     )
     families = exposition.families(source_of(settings, tailer, refresher.make()))
     if lacks := exposition.admission.complaint:
-        warn(lacks)
+        _log.warning(lacks)
     return written(families, style)
 
 

@@ -3,10 +3,11 @@ and one event loop responds to Kafka's clients."""
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
@@ -24,7 +25,7 @@ from streaming.model.errors import MisuseError
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.listener import HttpListener, token_in
-from streaming.serve.http.logs import told
+from streaming.serve.http.logs import forwarded
 from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.listener import KafkaListener, cluster_id_of
 from streaming.serve.kafka.view import Address
@@ -35,6 +36,8 @@ from streaming.serve.process.metrics_source import ServedMetrics
 from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settings
 from streaming.tables.tables import Tables
 
+_log = logging.getLogger(__name__)
+
 _SWITCH_S: Final = 0.0001
 """Python's thread switch interval: fifty times shorter than the default of 5 ms, which every request would
 wait for several times while tables are read."""
@@ -42,14 +45,12 @@ wait for several times while tables are read."""
 _COLLECT_EVERY_S: Final = 10.0
 _POLL_S: Final = 0.05
 
-Say = Callable[[str], None]
 
-
-def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
+def serve(settings: Settings, tables: Tables) -> None:
     """Answer at the endpoints of `[serve]` until SIGTERM or SIGINT.
 
     Raises `MisuseError` for endpoints that may not be opened, and `KafkaListenerError` or
-    `HttpListenerError` for those that cannot. What goes wrong later is told to `warn`.
+    `HttpListenerError` for those that cannot. What goes wrong later is logged.
     """
     endpoints = [(_listening(endpoint), _advertised(endpoint)) for endpoint in settings.serve.kafka]
     http = settings.serve.http
@@ -60,13 +61,12 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
         )
     token = _token(http)
     sys.setswitchinterval(_SWITCH_S)
-    share = _share_of_connections(len(endpoints), bool(http.listen), warn)
-    tailer = Tailer(tables, warn, counters=Counters() if http.listen else None)
+    share = _share_of_connections(len(endpoints), bool(http.listen))
+    tailer = Tailer(tables, counters=Counters() if http.listen else None)
     listeners = [
         KafkaListener(
             listening,
             lambda: tailer.current,
-            warn,
             cluster_id=cluster_id_of(whole_path(settings.tables.root)),
             within_ms=settings.tables.complete_within_ms,
             advertised=advertised,
@@ -75,24 +75,23 @@ def serve(settings: Settings, tables: Tables, say: Say, warn: Say) -> None:
         for listening, advertised in endpoints
     ]
     with ExitStack() as stack:  # endpoints first: a port that is taken is told of at once
-        telling = ServedMetrics(settings, tables, tailer, warn, listeners=listeners) if http.listen else None
+        telling = ServedMetrics(settings, tables, tailer, listeners=listeners) if http.listen else None
         opened = []
         if telling is None:
-            stack.enter_context(told(RateLimitedLog(warn).tell))
+            stack.enter_context(forwarded(RateLimitedLog(_log)))
         else:
             limits = HttpLimits(connections=int(HttpLimits().connections * share))
             is_behind_proxy = http.behind_proxy == "on"
             endpoint = HttpListener(
                 *address(http.listen),
                 telling,
-                warn,
                 token=token,
                 behind_proxy=is_behind_proxy,
                 limits=limits,
             )
             stack.enter_context(endpoint)
             opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/metrics")
-        asyncio.run(_serve(listeners, opened, tailer, telling or nullcontext(), stack, say))
+        asyncio.run(_serve(listeners, opened, tailer, telling or nullcontext(), stack))
 
 
 async def _serve(
@@ -101,7 +100,6 @@ async def _serve(
     tailer: Tailer,
     telling: AbstractContextManager[object],
     stack: ExitStack,
-    say: Say,
 ) -> None:
     """Open the Kafka listeners, read the tables, and respond until SIGTERM or SIGINT.
 
@@ -124,21 +122,21 @@ async def _serve(
             stack.enter_context(_spared_garbage())
         stack.enter_context(telling)
         for sentence in opened:
-            say(sentence)
+            _log.info(sentence)
         for listener in listeners:
-            say(f"answering Kafka's clients on {shown(listener.address)}")
+            _log.info("answering Kafka's clients on %s", shown(listener.address))
         collecting = [asyncio.create_task(_collect(listener)) for listener in listeners[:1]]
         await stop.wait()
         for task in collecting:
             task.cancel()
 
 
-def _share_of_connections(kafka_endpoints: int, is_http: bool, warn: Say) -> float:
+def _share_of_connections(kafka_endpoints: int, is_http: bool) -> float:
     """Return the share of the connections allowed at all endpoints for which there are file handles."""
     wanted = kafka_endpoints * Limits().connections + is_http * HttpLimits().connections
     found = ensure(wanted)
     if found < wanted:
-        warn(
+        _log.warning(
             f"{found} connections are taken at most, of {wanted}: more open files are not allowed "
             f"(ulimit -n). Allow {wanted + KEPT} for all"
         )

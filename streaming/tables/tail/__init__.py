@@ -1,4 +1,4 @@
-"""Follows tables by their logs: what each commit added, without opening the table again.
+"""Follows tables by their logs, without opening them again.
 
-`log` says which commits came after a known one, `rows` reads the files that they name.
+`log` yields the commits after a known one, `rows` reads the files that they name.
 """

@@ -1,8 +1,8 @@
-"""The commits that came after a known one, from the log of a table alone.
+"""Reads the commits after a known one from the log of a table.
 
-Opening a table reads its last checkpoint and all commits since; a reader that looks every second would do so
-for nothing most of the time. It reads one small file instead, and finds that the next one is not there. What
-the job appends can be told from what maintenance rewrites: each commit names the files whose rows are new.
+Opening a table reads its last checkpoint and all commits since, mostly for nothing when done every second.
+This reader opens one small file and finds that the next one does not exist. Each commit lists the files with
+new rows, which separates appends of the job from rewrites by maintenance.
 """
 
 import json
@@ -23,13 +23,12 @@ _ABOUT_TABLE: Final = {"metaData", "protocol"}
 
 
 class LogLostError(OffsetlakeError):
-    """The log does not continue from the commit that was known: it was cleaned up, or is that of another
-    table."""
+    """The log does not continue from the known commit: it was cleaned up, or belongs to another table."""
 
 
 @dataclass(frozen=True)
 class LogPosition:
-    """A commit of a table, and what its file in the log says: that of another table says something else."""
+    """A commit of a table, with the text of its file in the log, which differs from that of another table."""
 
     version: int
     text: bytes
@@ -37,12 +36,11 @@ class LogPosition:
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """What one commit did.
+    """The actions of one commit.
 
-    `added` are the files that came with it, in this order, and `adds_rows` says whether their rows are new
-    (else others were rewritten). `removes_rows`: rows went, and not by being rewritten. `alters_table`: the
-    columns, the properties or the protocol changed. `progress` is that of the job (None: it is not a commit
-    of the job, or not to `changes`).
+    `added` are its new files, in order; `adds_rows`: their rows are new, not rewritten. `removes_rows`: rows
+    were deleted, not rewritten. `alters_table`: the columns, properties or protocol changed. `progress` is
+    the job's; None: not a commit of the job, or not to `changes`.
     """
 
     version: int
@@ -56,25 +54,25 @@ class Commit:
 
 @dataclass(frozen=True)
 class LogTail:
-    """A table that is followed: its folder, and the commit up to which it was read."""
+    """A followed table: its folder, and the last commit read."""
 
     storage: DeltaStorageHandler
     position: LogPosition
 
     @classmethod
     def of(cls, tables: Tables, table: DeltaTable) -> Self:
-        """Follow a table from the version on that was opened; raises `LogLostError`."""
+        """Follow a table from its opened version; raises `LogLostError`."""
         storage = tables.storage(table)
         return cls(storage, position_at(storage, table.version()))
 
     def commits(self) -> Iterator[tuple[Commit, "LogTail"]]:
-        """Yield the commits since then, each with what is followed after it; see `commits_after`."""
+        """Yield the commits since then, each with the tail after it; see `commits_after`."""
         for commit, position in commits_after(self.storage, self.position):
             yield commit, LogTail(self.storage, position)
 
 
 def position_at(storage: DeltaStorageHandler, version: int) -> LogPosition:
-    """Return the position of a commit; raises `LogLostError` where it is not in the log any more."""
+    """Return the position of a commit; raises `LogLostError` if it is no longer in the log."""
     text = _read(storage, version)
     if text is None:
         raise LogLostError(
@@ -85,10 +83,9 @@ def position_at(storage: DeltaStorageHandler, version: int) -> LogPosition:
 
 
 def commits_after(storage: DeltaStorageHandler, known: LogPosition) -> Iterator[tuple[Commit, LogPosition]]:
-    """Yield the commits that followed a known one, each with its position; none if there are none yet.
+    """Yield the commits after a known one, each with its position.
 
-    Raises `LogLostError` where the known one is gone or has become another: then nothing can be said of what
-    has happened since.
+    Raises `LogLostError` if the known commit is gone or differs: later changes are then unknown.
     """
     if position_at(storage, known.version) != known:
         raise LogLostError(

@@ -1,7 +1,7 @@
-"""The rows of single files of a table, a part at a time.
+"""Reads the rows of single files of a table, one row group at a time.
 
-A whole table is read so where it must not be in memory twice: names come as dictionaries, and only one part
-of one file is held. Columns that a file lacks are for the caller to fill (`field_of`).
+For tables that must not be in memory twice: names are dictionaries, and only a part of one file is held. The
+caller fills columns that a file lacks (`field_of`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,19 +18,19 @@ from streaming.tables.select import FilesGoneError
 
 SEQUENCE: Final = "sequence"
 
-_BATCH_ROWS: Final = 32 * 1024  # also of metadata of 32 KB each: an array of texts ends at 2 GiB
+_BATCH_ROWS: Final = 32 * 1024  # with 32 KB of metadata each below 2 GiB, the limit of a text array
 
 
 class TableFile(NamedTuple):
-    """A file of a table; `last_sequence` None: the log does not say, or its rows have no sequence."""
+    """A file of a table; `last_sequence` None: not in the log, or the rows have no sequence."""
 
     path: str
     last_sequence: int | None
 
 
 def files_of(table: DeltaTable) -> list[TableFile]:
-    """Return the files of the version of a table that was opened."""
-    # `pa.table` would ask whether this is something of pandas, and import it
+    """Return the files of the opened version of a table."""
+    # `pa.table` would check for pandas objects, and import pandas
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     paths = actions["path"].to_pylist()
     last = f"max.{SEQUENCE}"
@@ -46,10 +46,10 @@ def rows_of(
     dictionaries: Sequence[str] = (),
     after: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of one file, those of them that it has; columns of texts as dictionaries where named.
+    """Read the columns of one file that exist in it; the text columns in `dictionaries` as dictionaries.
 
-    `after` a sequence: parts without later rows are passed over; rows of others are for the caller to leave
-    out. Raises `FilesGoneError` where the file is not there any more.
+    `after` (a sequence) skips row groups without later rows; the caller removes earlier rows of the others.
+    Raises `FilesGoneError` if the file no longer exists.
     """
     try:
         with PyFileSystem(storage).open_input_file(path) as source:
@@ -63,7 +63,8 @@ def rows_of(
 
 
 def field_of(rows: pa.RecordBatch | pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
-    """Return a column of n rows, or a field of n structs, in a type; null where there is none of the name.
+    """Return a column of n rows, or a field of n structs, cast to a type; nulls if there is none of this
+    name.
 
     A dictionary stays one if a text is asked for.
     """
@@ -79,7 +80,7 @@ def field_of(rows: pa.RecordBatch | pa.StructArray, name: str, kind: pa.DataType
 
 
 def _with_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with texts and bytes for what delta-rs writes as views, which Arrow cannot take from."""
+    """Return rows with plain texts and bytes in place of delta-rs's views, on which Arrow's take fails."""
     kinds = [_with_text(kind) for kind in rows.schema.types]
     if kinds == rows.schema.types:
         return rows
@@ -100,7 +101,7 @@ def _with_text(kind: pa.DataType) -> pa.DataType:
 
 
 def _parts_after(about: Any, after: int | None) -> Iterator[int]:
-    """Name the parts of a file that may have rows of a later sequence."""
+    """Yield the numbers of the row groups that may have rows of a later sequence."""
     names = [about.schema.column(place).path for place in range(about.num_columns)]
     place = names.index(SEQUENCE) if after is not None and SEQUENCE in names else None
     for number in range(about.num_row_groups):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_end_rows import Sample, gone, of_topic, rows_of
-from memory_snapshots import complain
 from metrics_read import Maker, by
 from table_batches import QUERY, Batch, append, changes_of, group, heartbeat, offset
 
@@ -64,7 +63,7 @@ def test_commits_and_rewinds_are_those_that_came(
 
     for values in before:
         write(values)
-    tailer = Tailer(tables, complain, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     assert not counted(tailer).rewinds
     rewinds: Counter[str] = Counter()
@@ -88,7 +87,7 @@ def test_commits_and_rewinds_are_those_that_came(
 
 
 def test_commits_are_counted_as_the_changes_say(tables: Tables) -> None:
-    tailer = Tailer(tables, complain, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     batch: Batch = {("g", "t", 0): offset(), ("g", "t", 1): offset(), ("h", "t", 0): offset()}
     rows = changes_of(batch, {})
@@ -111,7 +110,7 @@ def totals_of(decoded: int, unknown: int = 0) -> Totals:
 
 def test_records_are_those_since_the_start(tables: Tables) -> None:
     append(tables, {}, totals=totals_of(100, 5))
-    tailer = Tailer(tables, complain, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     assert set(counted(tailer).records.values()) == {0}
     append(tables, {}, totals=totals_of(110, 7))
@@ -122,7 +121,7 @@ def test_records_are_those_since_the_start(tables: Tables) -> None:
 @pytest.mark.parametrize("read_again", [30, 200])
 def test_records_that_a_rebuild_reads_again_are_not_counted(tables: Tables, read_again: int) -> None:
     append(tables, {}, totals=totals_of(100), partitions=LOADED)
-    tailer = Tailer(tables, complain, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     append(tables, {}, totals=totals_of(read_again), generation=1, query_id="query-2")
     assert tailer.look()
@@ -134,7 +133,7 @@ def test_records_that_a_rebuild_reads_again_are_not_counted(tables: Tables, read
 
 def test_records_that_are_read_into_new_tables_are_not_counted(tables: Tables) -> None:
     append(tables, {}, totals=totals_of(100), partitions=LOADED)
-    tailer = Tailer(tables, lambda _: None, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     root = Path(tables.root)
     root.rename(root.with_name("gone"))
@@ -152,7 +151,7 @@ def test_a_commit_into_a_topic_that_was_made_anew_is_no_rewind(
 ) -> None:
     live: Batch = {("g", "t", 0): offset(committed_offset=1_000, topic_id="A")}
     append(tables, live)
-    tailer = Tailer(tables, complain, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     append(tables, {("g", "t", 0): offset(committed_offset=3, topic_id=topic_id)}, live=live)
     heartbeat(tables, HOUR_MS)
@@ -190,7 +189,7 @@ def test_where_commits_have_no_topic_id_samples_say_whether_it_is_a_rewind(
     append_samples([of_topic(0, "t", "A"), of_topic(0, "other", "C")])
     live: Batch = {("g", "t", 0): offset(committed_offset=1_000, commit_timestamp=now)}
     append(tables, live, now=now)
-    tailer = Tailer(tables, complain, clock=lambda: now + DAY_MS, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: now + DAY_MS, counters=Counters())
     assert rewinds_at(0) == 0
     at = now + 20_000
     append(tables, {("g", "t", 0): offset(committed_offset=3, commit_timestamp=at)}, live=live, now=at)
@@ -210,7 +209,7 @@ def test_of_many_that_wait_some_are_counted_at_once(tables: Tables) -> None:
         ("g", "t", number): offset(committed_offset=9, commit_timestamp=0) for number in range(10_003)
     }
     append(tables, live, now=now)
-    tailer = Tailer(tables, complain, clock=lambda: now, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: now, counters=Counters())
     assert tailer.look()
     append(
         tables, {key: offset(committed_offset=8, commit_timestamp=now) for key in live}, live=live, now=now
@@ -231,7 +230,7 @@ def test_offsets_that_are_repeated_after_a_rebalance_are_no_rewind(
         assert tailer.look()
 
     append(tables, {("g", "t", 0): offset(committed_offset=100)})
-    tailer = Tailer(tables, complain, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     commit(95, 100, 10_000)
     commit(99, 95, 20_000)
@@ -243,7 +242,7 @@ def test_offsets_that_are_repeated_after_a_rebalance_are_no_rewind(
 
 
 def test_records_of_a_job_that_begins_later_are_counted(tables: Tables) -> None:
-    tailer = Tailer(tables, complain, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     for decoded in (50, 90):
         append(tables, {}, totals=Totals(decoded=decoded), partitions=LOADING)
@@ -254,7 +253,7 @@ def test_records_of_a_job_that_begins_later_are_counted(tables: Tables) -> None:
 def test_they_go_on_when_everything_is_read_again(tables: Tables) -> None:
     live: Batch = {("g", "t", 0): offset(committed_offset=9)}
     append(tables, live)
-    tailer = Tailer(tables, lambda _: None, clock=lambda: 0, counters=Counters())
+    tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
     assert tailer.look()
     append(tables, {("g", "t", 0): offset(committed_offset=4)}, live=live)
     heartbeat(tables, HOUR_MS)
@@ -271,7 +270,7 @@ def test_they_go_on_when_everything_is_read_again(tables: Tables) -> None:
 
 def test_groups_that_are_gone_are_forgotten_once_they_are_many(tables: Tables) -> None:
     append(tables, {("g", "t", 0): offset()})
-    tailer = Tailer(tables, complain, clock=lambda: 0)
+    tailer = Tailer(tables, clock=lambda: 0)
     assert tailer.look()
     gone = [f"gone-{number}" for number in range(20_003)]
     many = Counters(

@@ -21,7 +21,7 @@ from streaming.tables.tables import Tables
 @pytest.fixture
 def refresher(tables: Tables) -> Iterator[Refresher]:
     with Refresher(
-        tables, MemorySnapshot.none, print, health=HealthRules(), expiry=read_settings().expiry, every_s=0.05
+        tables, MemorySnapshot.none, health=HealthRules(), expiry=read_settings().expiry, every_s=0.05
     ) as refresher:
         yield refresher
 
@@ -93,12 +93,13 @@ class AwayTables:
         return self._tables.ask(*arguments, **named)
 
 
-def test_what_could_not_be_read_is_soon_tried_again_and_what_is_old_is_not_given_out(tables: Tables) -> None:
-    away, at, said = AwayTables(tables), [now_ms()], list[str]()
+def test_what_could_not_be_read_is_soon_tried_again_and_what_is_old_is_not_given_out(
+    tables: Tables, said: list[str]
+) -> None:
+    away, at = AwayTables(tables), [now_ms()]
     with Refresher(
         away,  # type: ignore[arg-type]
         MemorySnapshot.none,
-        said.append,
         health=HealthRules(),
         expiry=read_settings().expiry,
         every_s=0.05,

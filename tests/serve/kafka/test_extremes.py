@@ -30,7 +30,7 @@ def fill(tables: Tables, batch: Batch, **changed: Any) -> None:
 
 
 def snapshot_of(tables: Tables) -> MemorySnapshot:
-    tailer = Tailer(tables, print)
+    tailer = Tailer(tables)
     tailer.look()
     return tailer.current
 
@@ -138,7 +138,7 @@ def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables
     committed = offset(source_partition=0, topic_id=TOPIC_ID)
     classic = group(source_partition=0, members=members)
     fill(tables, {("g", "t", 0): committed, "g": classic, "h": group(source_partition=0)})
-    tailer = Tailer(tables, print)
+    tailer = Tailer(tables)
     tailer.look()
     view = seen(tailer.current, NEW_JAVA)
     expected = [("assigned", 0), ("assigned", 1), ("target", 0), *[("t", number) for number in range(4)]]

@@ -46,7 +46,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RequestContext:
     batch |= {"classic": group(source_partition=0, members=[assigned(50_000)])}
     batch |= {"consumer": group(source_partition=0, type="consumer", members=[assigned(50_000)])}
     append(tables, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
-    tailer = Tailer(tables, print)
+    tailer = Tailer(tables)
     tailer.look()
     return RequestContext(
         snapshot=tailer.current,

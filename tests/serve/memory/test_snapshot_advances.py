@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory_snapshots import (
     check_whole,
-    complain,
     groups_answered,
     groups_in,
     offsets_answered,
@@ -68,7 +67,7 @@ def test_an_advanced_snapshot_is_the_whole_one_and_what_the_tables_answer(
         if is_spare:  # texts are sorted out, and changes applied, as if there were many
             patched.setattr(texts, "_SPARE_TEXTS", -1)
             patched.setattr(reading, "_MANY_ROWS", 2)
-        tailer = Tailer(tables, complain)
+        tailer = Tailer(tables)
         append(tables, {}, partitions={ord("g"): PartitionProgress(loaded=True)})  # of all groups
         assert tailer.look()
         for step in steps:
@@ -133,7 +132,7 @@ def test_what_members_have_is_advanced_by_the_groups_that_change(
         patched.setattr(Assignments, "of", found)
         if is_spare:
             patched.setattr(assigned, "_SPARE", -1)
-        tailer = Tailer(tables, complain)
+        tailer = Tailer(tables)
         assert tailer.look()
         live: Batch = {}
         for step in steps:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memory_snapshots import (
     check_whole,
-    complain,
     groups_answered,
     groups_in,
     offsets_answered,
@@ -77,7 +76,7 @@ def test_texts_are_found_by_their_slots_however_many_came_after(
 
 def test_texts_that_nothing_refers_to_are_dropped(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "_SPARE_TEXTS", 4)
-    tailer = Tailer(tables, complain)
+    tailer = Tailer(tables)
     assert tailer.look()
     for number in range(15):
         append(tables, {("g", "t", 0): offset(metadata=f"number {number}"), "g": group()})
@@ -96,7 +95,7 @@ LONG: Batch = {
 
 def test_names_and_metadata_of_any_length_and_characters(tables: Tables) -> None:
     append(tables, {"b": group()})
-    tailer = Tailer(tables, complain)
+    tailer = Tailer(tables)
     assert tailer.look()
     append(tables, LONG)
     assert tailer.look()

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_end_rows import Sample, gone, of_topic, rows_of
 from maintenance_rounds import KEPT
-from memory_snapshots import complain, ends_answered, ends_in, whole
+from memory_snapshots import ends_answered, ends_in, whole
 from table_batches import append, group, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -66,7 +66,7 @@ def test_ends_of_one_file_after_the_other_are_those_of_all(
 ) -> None:
     tables = Tables(str(tmp_path_factory.mktemp("tables")))
     tables.create()
-    tailer = Tailer(tables, complain, clock=lambda: LATER)
+    tailer = Tailer(tables, clock=lambda: LATER)
     for number, own in enumerate(sampled := timed(rounds, minutes)):
         tables.append_log_ends(rows_of(own))
         if number in looks:
@@ -79,7 +79,7 @@ def test_ends_of_one_file_after_the_other_are_those_of_all(
 
 @pytest.fixture
 def tailer(tables: Tables) -> Tailer:
-    return Tailer(tables, complain, clock=lambda: LATER)
+    return Tailer(tables, clock=lambda: LATER)
 
 
 def commit(tables: Tables, number: int, topic_id: str | None = None) -> None:
@@ -161,7 +161,7 @@ def test_samples_of_a_clock_that_was_ahead_do_not_hide_later_ones(tables: Tables
 
 def test_samples_that_were_taken_by_a_clock_that_was_set_back_are_forgotten(tables: Tables) -> None:
     clock = [LATER + 2 * HOUR_MS]
-    tailer = Tailer(tables, complain, clock=lambda: clock[0])
+    tailer = Tailer(tables, clock=lambda: clock[0])
     sample(tables, LATER + HOUR_MS, 99)
     assert tailer.look()
     assert tailer.current.end_offset("orders", 0) == 99

@@ -17,7 +17,6 @@ from deltalake import CommitProperties, DeltaTable
 from maintenance_rounds import KEPT, round_at
 from memory_snapshots import (
     check_whole,
-    complain,
     groups_answered,
     groups_in,
     offsets_answered,
@@ -74,8 +73,8 @@ def wholes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def tailer(tables: Tables, wholes: list[int]) -> Tailer:
-    return Tailer(tables, complain)
+def tailer(tables: Tables, wholes: list[int], silent: None) -> Tailer:
+    return Tailer(tables)
 
 
 # --- what is followed --------------------------------------------------------------------------------------
@@ -137,6 +136,7 @@ def test_a_rebuild_is_told_and_its_end_is_one_step(tables: Tables, tailer: Taile
     assert is_as_answered(tailer.current, tables)
 
 
+@pytest.mark.usefixtures("silent")
 def test_snapshots_under_a_running_writer_are_of_one_batch(tables: Tables) -> None:
     def write() -> None:
         for number in range(1, 21):
@@ -160,7 +160,7 @@ def test_snapshots_under_a_running_writer_are_of_one_batch(tables: Tables) -> No
         row = snapshot.row_of("g")
         assert (row or {"generation_or_epoch": 0})["generation_or_epoch"] == number
 
-    with Tailer(tables, complain, every_s=0.01) as tailer, running(write) as is_running:
+    with Tailer(tables, every_s=0.01) as tailer, running(write) as is_running:
         while is_running():
             check(tailer.current)
             check(whole(tables))
@@ -345,9 +345,10 @@ def test_names_that_nothing_has_any_more_do_not_stay_for_ever(
 # --- what cannot be read -----------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_read_stays_as_it_was_and_is_said_once(tables: Tables, tmp_path: Path) -> None:
-    said: list[str] = []
-    tailer = Tailer(tables, said.append, clock=lambda: 7)
+def test_what_cannot_be_read_stays_as_it_was_and_is_said_once(
+    tables: Tables, tmp_path: Path, said: list[str]
+) -> None:
+    tailer = Tailer(tables, clock=lambda: 7)
     append(tables, batch_of(1))
     assert tailer.look()
     before = tailer.current
@@ -368,9 +369,8 @@ def test_what_cannot_be_read_stays_as_it_was_and_is_said_once(tables: Tables, tm
     assert is_as_answered(tailer.current, tables)
 
 
-def test_tables_of_a_newer_format_are_refused_and_the_snapshot_stays(tables: Tables) -> None:
-    said: list[str] = []
-    tailer = Tailer(tables, said.append)
+def test_tables_of_a_newer_format_are_refused_and_the_snapshot_stays(tables: Tables, said: list[str]) -> None:
+    tailer = Tailer(tables)
     append(tables, batch_of(1))
     assert tailer.look()
     before = tailer.current
@@ -388,9 +388,10 @@ def append_as_newer(tables: Tables) -> None:
         append(tables, batch_of(2))
 
 
-def test_before_the_tables_there_is_an_empty_snapshot_that_is_loading(tmp_path: Path) -> None:
-    said: list[str] = []
-    tailer = Tailer(Tables(str(tmp_path / "none")), said.append)
+def test_before_the_tables_there_is_an_empty_snapshot_that_is_loading(
+    tmp_path: Path, said: list[str]
+) -> None:
+    tailer = Tailer(Tables(str(tmp_path / "none")))
     assert not tailer.look()
     assert (len(tailer.current.offsets), len(tailer.current.groups)) == (0, 0)
     assert not tailer.current.is_whole
@@ -409,7 +410,7 @@ def test_a_failing_look_is_repeated_with_patience_and_the_thread_ends(
         raise OSError("not to be read")
 
     monkeypatch.setattr(follower_module, "_STEPS", {**follower_module._STEPS, "log ends": fail})
-    with Tailer(tables, lambda _: None, every_s=0.001) as tailer:
+    with Tailer(tables, every_s=0.001) as tailer:
         append(tables, batch_of(1))
         wait_until(lambda: tailer.current.progress.sequence == 1)  # what can be read is read meanwhile
         wait_until(lambda: len(looks) >= 4)
@@ -420,9 +421,8 @@ def test_a_failing_look_is_repeated_with_patience_and_the_thread_ends(
 
 
 def test_a_panic_in_a_look_is_a_failure_as_others_are(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
-    said: list[str] = []
     looks: list[int] = []
 
     class Panic(BaseException):
@@ -433,7 +433,7 @@ def test_a_panic_in_a_look_is_a_failure_as_others_are(
         raise Panic("called `Option::unwrap()` on a `None` value")
 
     monkeypatch.setattr(follower_module, "_STEPS", {**follower_module._STEPS, "log ends": fail})
-    with Tailer(tables, said.append, every_s=0.001) as tailer:
+    with Tailer(tables, every_s=0.001) as tailer:
         wait_until(lambda: len(looks) >= 3)
         assert tailer.is_alive()
     assert tailer.last_look is not None
@@ -444,9 +444,10 @@ def test_a_panic_in_a_look_is_a_failure_as_others_are(
 # --- what endpoints ask ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("silent")
 def test_alerts_are_read_when_they_change(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    tailer = Tailer(lake.tables, complain)
+    tailer = Tailer(lake.tables)
     lake.commit("billing")
     assert tailer.look()
     assert len(tailer.current.alerts) == 0

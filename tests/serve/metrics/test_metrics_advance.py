@@ -48,16 +48,16 @@ def test_a_commit_is_in_the_next_ones(world: AssessedWorld) -> None:
     }
 
 
-def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(world: AssessedWorld) -> None:
-    said: list[str] = []
+def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(
+    world: AssessedWorld, said: list[str]
+) -> None:
     times = [world.now]
     settings = read_settings()
-    tailer = Tailer(world.tables, said.append, clock=lambda: times[0])
+    tailer = Tailer(world.tables, clock=lambda: times[0])
     assert tailer.look()
     refresher = Refresher(
         world.tables,
         lambda: tailer.current,
-        said.append,
         health=HealthRules(),
         expiry=settings.expiry,
         clock=lambda: times[0],
@@ -73,12 +73,11 @@ def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(world: AssessedW
 
 
 def test_a_assessment_is_of_the_snapshot_though_the_tables_have_gone_on(world: AssessedWorld) -> None:
-    tailer = Tailer(world.tables, print, clock=lambda: world.now)
+    tailer = Tailer(world.tables, clock=lambda: world.now)
     assert tailer.look()
     refresher = Refresher(
         world.tables,
         lambda: tailer.current,
-        print,
         health=HealthRules(),
         expiry=read_settings().expiry,
         clock=lambda: world.now,

@@ -77,7 +77,6 @@ def test_offsets_beyond_the_end_of_their_log(world: AssessedWorld, told: Read) -
         read_settings(options={"alerts.offset_beyond_log_end": "on"}).alerts,
         receivers=[],
         ask_log_ranges=None,
-        say=print,
         clock=lambda: world.now,
     )
     found = [episode.finding for episode in evaluator.evaluate() if episode.rule == "offset_beyond_log_end"]
