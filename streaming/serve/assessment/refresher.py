@@ -43,7 +43,7 @@ _OLD_MS: Final = 5 * MINUTE_MS
 
 
 class Refresher(OnDemand):
-    """Makes assessments within a `with` block, of what `snapshot` gives."""
+    """Makes assessments of the newest snapshot (`snapshot`) within a `with` block."""
 
     def __init__(
         self,

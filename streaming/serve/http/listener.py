@@ -34,8 +34,8 @@ class HttpListenerError(OffsetlakeError):
 class HttpListener:
     """Answers HTTP at one address within a `with` block.
 
-    `token` None: nobody is asked for one, so requests have to name this machine, unless they come
-    `behind_proxy`, which knows who may ask.
+    `token` None: clients need none, but then the header `Host` must name this machine, unless requests come
+    through a proxy that restricts access (`behind_proxy`).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What uvicorn and asyncio log goes where the process says what goes wrong, and nowhere else."""
+"""Forwards the log records of uvicorn and asyncio to the log of the process, and nowhere else."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ _LOGGERS: Final = {
     "uvicorn.error": (logging.ERROR, "building an HTTP response failed"),
     "asyncio": (logging.WARNING, "an event loop complains"),
 }
-"""From which level on something is said, and what it is about."""
+"""For each logger, the level from which records are forwarded, and the prefix of their messages."""
 
 
 @contextmanager
 def forwarded(to: RateLimitedLog, *, unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Pass on what is logged within, as sentences of one line."""
+    """Forward the records logged within the block, one line each, `unless` it returns true."""
     before = []
     for name, (level, what) in _LOGGERS.items():
         logger, handler = logging.getLogger(name), _Forwarding(level, what, to)
@@ -38,7 +38,6 @@ class _Forwarding(logging.Handler):
         self._what, self._to = what, to
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it in one line."""
         error = record.exc_info[1] if record.exc_info else None
         why = "" if error is None else f" {type(error).__name__}: {error}"
         text = " ".join(record.getMessage().split())

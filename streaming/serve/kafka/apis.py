@@ -43,7 +43,7 @@ _SETTINGS: Final = 5  # of the broker
 _KEPT_BYTES: Final = 8 * 1024 * 1024
 _KEPT_MS: Final = 1_000
 _KEPT_BESIDE: Final = 300  # memory of an entry beside the bytes of request and response
-_NUMBER: Final = 4  # bytes of the correlation id, and before it, in requests and in responses
+_ID: Final = slice(4, 8)  # the correlation id, in requests and in responses as sent
 _PIECE_BYTES: Final = 256 * 1024
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _API_VERSIONS: Final = 18
@@ -349,7 +349,7 @@ class ResponseCache:
             self._of, self._bytes_left = (view.snapshot, second), _KEPT_BYTES
             self._answers = {}
         made = self._answers.get(_key(frame, view))
-        return None if made is None else made[:_NUMBER] + frame[_NUMBER : 2 * _NUMBER] + made[2 * _NUMBER :]
+        return None if made is None else made[: _ID.start] + frame[_ID] + made[_ID.stop :]
 
     def keep(self, frame: bytes, request: Request, view: RequestContext, made: bytes) -> None:
         """Cache a response to the request that `answer` was last called for, if there is room."""
@@ -360,7 +360,7 @@ class ResponseCache:
 
 
 def _key(frame: bytes, view: RequestContext) -> tuple[bytes, Address, Client]:
-    return frame[:_NUMBER] + frame[2 * _NUMBER :], view.address, view.client
+    return frame[: _ID.start] + frame[_ID.stop :], view.address, view.client
 
 
 def client_of(request: Request) -> Client | None:

@@ -2,7 +2,7 @@
 partitions.
 
 A partition whose log end is unknown has no leader, and clients leave its log end out. Clients that cannot
-handle this get a leader and the log end -1 (`log_ends`).
+handle this get a leader and the log end -1 (`list_offsets`).
 """
 
 import re

@@ -38,7 +38,7 @@ _SAID: Final[Mapping[Closed, str]] = {
     Closed.BUSY: "large answers take too long, closing the connection of one that waits",
     Closed.FAILED: "building a response failed, closing the connection",
 }
-"""Why connections are closed that somebody may wonder about."""
+"""The messages of closed connections, for the reasons that are worth a message."""
 
 
 class KafkaListenerError(OffsetlakeError):
@@ -93,8 +93,8 @@ class _Worker(threading.Thread):
 class KafkaListener:
     """Answers Kafka's clients at one address within an `async with` block.
 
-    `snapshot` gives the newest snapshot. Clients are told to reach us at `advertised`, or where they have
-    reached us: of a tunnel that is our end of it.
+    `snapshot` returns the newest snapshot. Clients are given `advertised` as our address or, without it, the
+    one at which they have reached us, which behind a tunnel is our end of it.
     """
 
     def __init__(
@@ -227,7 +227,6 @@ class KafkaListener:
         self._ended.discard(connection)
 
     def closing(self, reason: Closed, why: str = "") -> None:
-        """Count a connection that we close, and say why, if somebody may wonder."""
         self._closed[reason] += 1
         if reason in _SAID:
             self._seldom.tell(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])

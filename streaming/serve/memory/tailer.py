@@ -99,7 +99,7 @@ class Tailer(threading.Thread):
         return not failures
 
     def run(self) -> None:
-        """Poll until told to end; at once if there was no poll yet."""
+        """Poll until the end of the `with` block; at once if there was no poll yet."""
         while not self._done.wait(self._every_s if self.last_look else 0):
             self.look(patiently=True)
 

@@ -53,7 +53,8 @@ class Body:
 
 
 class Publisher(OnDemand):
-    """Makes bytes of what `source` gives (given how long the last ones took), within a `with` block."""
+    """Builds bodies from `source` within a `with` block; its argument is how long the last build took (s;
+    None: there was none)."""
 
     def __init__(
         self,
@@ -105,10 +106,10 @@ class Publisher(OnDemand):
             self._bodies, self._took_s = bodies, monotonic() - began
 
     def work(self) -> None:
-        """Make the bytes; what goes wrong is said."""
+        """Build the bodies; an error is logged."""
         try:
             self.make()
-        except BaseException as error:  # the next ones may be made all the same
+        except BaseException as error:  # the next build may succeed
             raise_if_ending(error)
             kind = type(error).__name__
             self._problems.make("metrics", f"building metrics failed, retrying: {kind}: {error}")
@@ -116,7 +117,7 @@ class Publisher(OnDemand):
             self._problems.settle("metrics", "metrics are built again")
 
     def _complain(self, lacks: str) -> None:
-        """Say once what metrics lack, and once that they do not any more."""
+        """Log once what the metrics lack, and once that they no longer lack anything."""
         if lacks:
             self._problems.make("max_series", lacks)
         else:

@@ -77,7 +77,7 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
 
 
 def metrics_once(settings: Settings, tables: Tables, style: Format) -> Pieces:
-    """Return the metrics as they are now; without those that are counted over time.
+    """Return the present metrics, without counters over time.
 
     Raises `OffsetlakeError` if no topic was read into the tables yet.
     """

@@ -1,5 +1,5 @@
-"""Serves until told to stop: one thread keeps the snapshot, others build metrics and respond over HTTP, and
-one event loop responds to Kafka's clients."""
+"""Serves until SIGTERM or SIGINT: one thread keeps the snapshot, others build metrics and respond over HTTP,
+and one event loop responds to Kafka's clients."""
 
 import asyncio
 import gc
@@ -47,10 +47,10 @@ _POLL_S: Final = 0.05
 
 
 def serve(settings: Settings, tables: Tables) -> None:
-    """Answer at the endpoints of `[serve]` until SIGTERM or SIGINT.
+    """Serve at the endpoints of `[serve]` until SIGTERM or SIGINT.
 
-    Raises `MisuseError` for endpoints that may not be opened, and `KafkaListenerError` or
-    `HttpListenerError` for those that cannot. What goes wrong later is logged.
+    Raises `MisuseError` for endpoints that are not allowed, and `KafkaListenerError` or `HttpListenerError`
+    for those that cannot be opened. Later errors are logged.
     """
     endpoints = [(_listening(endpoint), _advertised(endpoint)) for endpoint in settings.serve.kafka]
     http = settings.serve.http
@@ -74,34 +74,34 @@ def serve(settings: Settings, tables: Tables) -> None:
         )
         for listening, advertised in endpoints
     ]
-    with ExitStack() as stack:  # endpoints first: a port that is taken is told of at once
-        telling = ServedMetrics(settings, tables, tailer, listeners=listeners) if http.listen else None
+    with ExitStack() as stack:  # endpoints first, so that a port in use is reported at once
+        served_metrics = ServedMetrics(settings, tables, tailer, listeners=listeners) if http.listen else None
         opened = []
-        if telling is None:
+        if served_metrics is None:
             stack.enter_context(forwarded(RateLimitedLog(_log)))
         else:
             limits = HttpLimits(connections=int(HttpLimits().connections * share))
             is_behind_proxy = http.behind_proxy == "on"
             endpoint = HttpListener(
                 *address(http.listen),
-                telling,
+                served_metrics,
                 token=token,
                 behind_proxy=is_behind_proxy,
                 limits=limits,
             )
             stack.enter_context(endpoint)
             opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/metrics")
-        asyncio.run(_serve(listeners, opened, tailer, telling or nullcontext(), stack))
+        asyncio.run(_serve(listeners, opened, tailer, served_metrics or nullcontext(), stack))
 
 
 async def _serve(
     listeners: Sequence[KafkaListener],
     opened: Sequence[str],
     tailer: Tailer,
-    telling: AbstractContextManager[object],
+    served_metrics: AbstractContextManager[object],
     stack: ExitStack,
 ) -> None:
-    """Open the Kafka listeners, read the tables, and respond until told to stop.
+    """Open the Kafka listeners, read the tables, and respond until SIGTERM or SIGINT.
 
     Until everything was read once, clients get the error that groups are loading. Contexts that must outlive
     the Kafka listeners are left on `stack`.
@@ -120,7 +120,7 @@ async def _serve(
             return
         if listeners:
             stack.enter_context(_spared_garbage())
-        stack.enter_context(telling)
+        stack.enter_context(served_metrics)
         for sentence in opened:
             _log.info(sentence)
         for listener in listeners:
@@ -132,7 +132,7 @@ async def _serve(
 
 
 def _share_of_connections(kafka_endpoints: int, is_http: bool) -> float:
-    """Return the share of the connections allowed at all endpoints for which there are file handles."""
+    """Return the fraction of all allowed connections for which there are file handles."""
     wanted = kafka_endpoints * Limits().connections + is_http * HttpLimits().connections
     found = ensure(wanted)
     if found < wanted:
