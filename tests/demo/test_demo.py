@@ -72,7 +72,7 @@ def output_of_descriptor_1(file: Path) -> Iterator[None]:
 def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "LocalBroker", Stub)
     monkeypatch.setattr(demo, "DemoTraffic", Stub)
-    monkeypatch.setattr(demo, "Listeners", Stub)
+    monkeypatch.setattr(demo, "Endpoints", Stub)
     monkeypatch.setattr(demo, "_LOOK_S", 0.1)
 
 
@@ -204,7 +204,7 @@ def test_a_endpoint_that_shuts_by_itself_fails_the_demo(monkeypatch: pytest.Monk
             raise OffsetlakeError("the process has ended")
 
     monkeypatch.setattr(demo, "run_job", idle_job)
-    monkeypatch.setattr(demo, "Listeners", Shut)
+    monkeypatch.setattr(demo, "Endpoints", Shut)
     with pytest.raises(OffsetlakeError, match="the process has ended"):
         demo.run_demo(threading.Event(), seconds=5)
 
