@@ -34,7 +34,9 @@ _LATE_MS: Final = 5 * MINUTE_MS
 @click.command()
 @click.option("--all", "closed_too", is_flag=True, help="Include closed alerts.")
 @click.option(
-    "--evaluate", is_flag=True, help="Evaluate the rules and deliver once, instead of listing (for cron)."
+    "--evaluate",
+    is_flag=True,
+    help="Evaluate the rules once and deliver the alerts, instead of listing them (for cron).",
 )
 @broker_options
 @answer_options
@@ -49,8 +51,8 @@ def alerts(
 ) -> None:
     """List open alerts, or evaluate the rules once.
 
-    A running job evaluates the rules by itself. While it is down or still reading, alerts are suspended,
-    which is reported on standard error. With --evaluate, the brokers in --bootstrap-server provide log start
+    A running job evaluates the rules by itself. While it is down or still reading, alerts are suspended;
+    standard error shows this. With --evaluate, the brokers in --bootstrap-server provide log start
     offsets (rule offset_below_log_start).
 
     \b

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 @click.command()
 @query_options
 def maintain(table_root: str | None, output: "Format", config: Path | None) -> None:
-    """Compact the tables, delete what is past its retention, and delete unused files.
+    """Compact the tables, delete rows past their retention, and delete unused files.
 
     A running job does this by itself ([tables] maintain_every); running it beside the job is safe. Schedule
-    it if jobs only run with --once.
+    it if you run the job only with --once.
 
     \b
       offsetlake maintain

@@ -60,8 +60,8 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
     "--advertise",
     metavar="HOST:PORT",
     callback=_address,
-    help="Address to which Kafka clients are told to connect.  [default: the one they connected to, or with "
-    "a tunnel its far end]",
+    help="Address that the Kafka listener advertises to clients.  [default: the address to which "
+    "the client connected]",
 )
 @table_root_option
 @config_option
