@@ -142,7 +142,8 @@ def _lag_seconds(
     rise = np.where(is_between, above_end - below_end, 1)
     beyond = np.where(is_between, above_end - committed - 1, 0)
     before_above = np.where(is_between, above_at - below_at, 0) * (beyond / rise)
-    seconds = np.where(is_timed, now - above_at + before_above, 0.0) / 1_000
+    # an end between two samples may lie a little below the line on which the offset was passed
+    seconds = np.where(is_timed, np.maximum(now - above_at + before_above, 0.0), 0.0) / 1_000
     columns = np.zeros(len(ends.ends)), np.ones(len(ends.ends), np.bool_), np.zeros(len(ends.ends), np.bool_)
     for column, values in zip(columns, (seconds, is_timed, is_timed & ~is_between), strict=True):
         column[behind] = values

@@ -97,7 +97,14 @@ OFFSETS: Final = Form(
     always=(*_KEY, "committed_offset"),
     kept=_LAG,
     room=("commit_timestamp", "client_id", "host", "consumer_id"),
-    wide=("leader_epoch", "metadata", "expire_timestamp", "unreadable_source_offset", "of_recreated_topic"),
+    wide=(
+        "leader_epoch",
+        "metadata",
+        "expire_timestamp",
+        "unreadable_source_offset",
+        "of_recreated_topic",
+        "lag_seconds_reason",
+    ),
     unseen=(*_OF_LAG, "topic_id", "source_partition", "source_offset", "source_timestamp"),
     blocks="group",
 )
