@@ -32,6 +32,7 @@ ROUNDS = st.lists(
                 st.none() | st.integers(0, 99),
                 st.sampled_from([None, "id-1", "id-2"]),
                 st.just(0),
+                st.none(),
             ),
             st.builds(gone, st.just(0), TOPICS),
             st.builds(of_topic, st.just(0), TOPICS, st.sampled_from(["id-1", "id-2"])),
