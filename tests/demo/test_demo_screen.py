@@ -238,7 +238,7 @@ def test_a_pipe_gets_readable_lines(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_told_how_long_a_step_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streaming.demo.display._TELL_EVERY_MS", 300)
+    monkeypatch.setattr("streaming.demo.display._STEP_EVERY_MS", 300)
     file = tmp_path / "out.txt"
     with file.open("w") as out, Display(out, COMMANDS) as display:
         display.begin("starting Spark")
@@ -249,7 +249,7 @@ def test_a_pipe_is_told_how_long_a_step_takes(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_reader_that_has_gone_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streaming.demo.display._TELL_EVERY_MS", 100)
+    monkeypatch.setattr("streaming.demo.display._STEP_EVERY_MS", 100)
     reader, writer = os.pipe()
     out = os.fdopen(writer, "w")
 

@@ -54,7 +54,7 @@ def run(heading: str, **names: Any) -> None:
 
 @pytest.mark.usefixtures("_warehouse")
 def test_python(capsys: pytest.CaptureFixture[str]) -> None:
-    run("Python, as Kafka's own requests")
+    run("Python, with the methods of Kafka's requests")
     out = capsys.readouterr().out
     assert "billing orders 0 431\naudit orders 0 5\naudit orders 7 -1\naudit Empty\nbilling Stable" in out
     assert "Stable ['worker']\nas of batch 1" in out

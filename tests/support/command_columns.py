@@ -5,6 +5,7 @@ from typing import Final
 import pyarrow as pa
 
 from streaming.alerts.listing import ALERT_LIST
+from streaming.assessment.explained import LAG_SECONDS_REASON
 from streaming.assessment.owners import OWNER
 from streaming.cli.layout import forms
 from streaming.cli.layout.forms import Form
@@ -33,7 +34,14 @@ def _members(*, verbose: bool) -> pa.Schema:
 
 COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
     "offsets": (
-        pa.schema([*with_log_ends(OFFSETS.empty_table(), {}).schema, OF_RECREATED_TOPIC, *OWNER]),
+        pa.schema(
+            [
+                *with_log_ends(OFFSETS.empty_table(), {}).schema,
+                LAG_SECONDS_REASON,
+                OF_RECREATED_TOPIC,
+                *OWNER,
+            ]
+        ),
         forms.OFFSETS,
     ),
     "groups": (GROUPS, forms.GROUPS),

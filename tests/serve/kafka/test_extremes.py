@@ -103,7 +103,7 @@ def shown(view: RequestContext) -> dict[tuple[str, int], bool]:
 def latest(view: RequestContext, topic: str, numbers: range) -> list[int]:
     """Return the errors of asking for the ends of partitions."""
     asked = [{"partitionIndex": number, "timestamp": LATEST} for number in numbers]
-    answer = apis.log_ends.answer_log_ends({"topics": [{"name": topic, "partitions": asked}]}, view)
+    answer = apis.list_offsets.answer_log_ends({"topics": [{"name": topic, "partitions": asked}]}, view)
     [answered] = answer["topics"]
     assert all(one.get("offset", -1) == -1 for one in answered["partitions"])
     return [one.get("errorCode", 0) for one in answered["partitions"]]
