@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from running_job import RunningJob
 from table_batches import append, group, offset
 
+from streaming.brokers import list_offsets
 from streaming.brokers.broker import REQUEST_TIMEOUT_S, Broker
 from streaming.brokers.facts import TopicState
 from streaming.brokers.list_offsets import LIMIT_MS, LogEndReader, Round
@@ -189,6 +190,44 @@ def test_log_starts_are_asked_for_in_some_rounds_and_kept_for_the_others(
     for deleted in admin.delete_records([TopicPartition("starts", 0, 2)]).values():
         deleted.result(10)
     assert [start() for _ in range(10)] == [0] * 9 + [2]
+
+
+@pytest.mark.broker
+def test_ids_of_many_topics_are_requested_in_turn_and_at_once_where_an_end_fell(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_offsets, "IDS_AT_ONCE", 1)
+    monkeypatch.setattr(list_offsets, "IDS_EVERY", 3)
+    bootstrap, names = broker.bootstrap_servers, ["turn-1", "turn-2", "turn-3"]
+    kafka.create_topics(bootstrap, dict.fromkeys(names, 1))
+    for name in names:
+        produce(bootstrap, name, 5)
+    reader = LogEndReader(Broker(settings(bootstrap).source), now_ms)
+
+    def read() -> Round:
+        answer = reader.read({name: [0] for name in names}, [])
+        assert answer is not None
+        return answer
+
+    rounds = [read() for _ in range(6)]
+    assert [len(answer.asked) for answer in rounds] == [1] * 6
+    assert sorted(name for answer in rounds[:3] for name in answer.asked) == names
+    assert [answer.asked for answer in rounds[3:]] == [answer.asked for answer in rounds[:3]]
+    assert all(answer.ends == {(name, 0): 5 for name in names} for answer in rounds)
+
+    [next_in_turn], [other] = rounds[0].asked, rounds[2].asked
+    old = topic_id(bootstrap, other)
+    kafka.delete_topics(bootstrap, other)
+    kafka.wait_until(lambda: other not in topics_of(bootstrap), "the deletion")
+    kafka.create_topics(bootstrap, {other: 1})
+    produce(bootstrap, other, 2)
+    fallen = read()
+    assert fallen.asked == {next_in_turn, other}
+    assert (other, 0) not in fallen.ends  # another topic than before
+    kafka.wait_until(lambda: (other, 0) in read().ends, "the end of the new topic")
+    answer = read()
+    assert (answer.topics[other].topic_id, answer.ends[(other, 0)]) == (topic_id(bootstrap, other), 2)
+    assert answer.topics[other].topic_id != old
 
 
 @pytest.mark.broker
