@@ -2,22 +2,15 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 import pyarrow as pa
 
 from streaming.alerts.rules import OFFSET_BELOW_LOG_START
 from streaming.common.rate_limits import OngoingProblems
-from streaming.lag.log_ranges import Partition, partitions_in
+from streaming.lag.log_ranges import LogRange, Partition, partitions_in
 from streaming.model.errors import OffsetlakeError
 
 _log = logging.getLogger(__name__)
-
-
-class LogRange(Protocol):
-    @property
-    def earliest(self) -> int:
-        """The log start offset."""
 
 
 AskLogRanges = Callable[[Iterable[Partition]], Mapping[Partition, LogRange]]

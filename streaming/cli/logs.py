@@ -1,4 +1,4 @@
-"""Where a command has what the package logs: loggers of the standard library, all below `streaming`."""
+"""The handlers of the package's loggers (`streaming` and below) while a command runs."""
 
 import logging
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _ROOT: Final = logging.getLogger("streaming")
 
 @contextmanager
 def logs_to(handler: logging.Handler) -> Iterator[None]:
-    """Have what is logged within, `info` and above, handled by this handler and no other."""
+    """Route log records of level `info` and above to this handler alone within the block."""
     level, propagates = _ROOT.level, _ROOT.propagate
     _ROOT.addHandler(handler)
     _ROOT.setLevel(logging.INFO)
@@ -26,11 +26,10 @@ def logs_to(handler: logging.Handler) -> Iterator[None]:
 
 
 class Warnings(logging.Handler):
-    """Prints warnings and errors as the other warnings of a command; for those that print no log."""
+    """Prints warnings and errors like other warnings of a command; for commands without a log."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line."""
         warn([record.getMessage()])

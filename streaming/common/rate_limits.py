@@ -1,5 +1,4 @@
-"""Limits repetition: problems are reported when they begin and when they end, and work is done at
-intervals."""
+"""Limits repetition: logs problems once at their begin and once at their end, and runs work at intervals."""
 
 import logging
 import threading
@@ -13,33 +12,33 @@ _END_LIMIT_S: Final = 15.0
 
 
 class OngoingProblems:
-    """Remembers current problems, by what they are about, and logs them as warnings."""
+    """Logs each problem as a warning when it begins and when it ends; `about` identifies it."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._made: dict[str, str] = {}
 
     def make(self, about: str, sentence: str) -> None:
-        """Report a problem, unless one about the same thing is known already."""
+        """Log a problem, unless one with the same `about` is ongoing."""
         if about not in self._made:
             self._log.warning(sentence)
         self._made[about] = sentence
 
     def settle(self, about: str, sentence: str) -> None:
-        """Report that a problem is over, if there was one about this."""
+        """Log the end of the problem, if there was one."""
         if self._made.pop(about, None) is not None:
             self._log.warning(sentence)
 
 
 class RateLimitedLog:
-    """Warns of one thing once a minute at most, where anybody may be the reason any number of times."""
+    """Logs at most one warning a minute for each `about`; for causes that clients can repeat at will."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._said_at: dict[str, float] = {}
 
     def tell(self, about: str, sentence: str) -> None:
-        """Say a sentence, unless one about the same thing was said within the last minute."""
+        """Log a warning, unless one with the same `about` was logged within the last minute."""
         now = time.monotonic()
         if about not in self._said_at or now - self._said_at[about] >= _SELDOM_S:
             self._said_at[about] = now
@@ -47,14 +46,14 @@ class RateLimitedLog:
 
 
 class Interval:
-    """Says when it is time again."""
+    """A timer that is due once in each interval."""
 
     def __init__(self, interval_ms: int, *, at_once: bool) -> None:
         self._interval_s = interval_ms / 1_000
         self._next = time.monotonic() + (0 if at_once else self._interval_s)
 
     def is_due(self) -> bool:
-        """Tell whether it is time; if so, the next time is an interval from now."""
+        """Whether the interval has passed; if so, the next one begins now."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -63,9 +62,9 @@ class Interval:
 
 
 class OnDemand(threading.Thread, ABC):
-    """Works within a `with` block, each time that `wait_s` says so.
+    """A thread that runs `work` within a `with` block, after each wait of `wait_s`.
 
-    `changed` guards what both sides look at; to notify it has `wait_s` asked again.
+    `changed` guards the state shared with callers; notifying it evaluates `wait_s` again.
     """
 
     def __init__(self, name: str) -> None:
@@ -75,14 +74,14 @@ class OnDemand(threading.Thread, ABC):
 
     @abstractmethod
     def wait_s(self) -> float:
-        """Return how long to wait before the next work (s), as it looks now; called with `changed` held."""
+        """Return the current wait before the next work (s); called with `changed` held."""
 
     @abstractmethod
     def work(self) -> None:
-        """Work once."""
+        """Run the work once."""
 
     def run(self) -> None:
-        """Work and wait, until told to end."""
+        """Alternate between work and waiting until the `with` block ends."""
         while True:
             with self.changed:
                 while not self.done and (wait := self.wait_s()) > 0:
@@ -96,7 +95,7 @@ class OnDemand(threading.Thread, ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End after the work that is being done, within a bounded time."""
+        """Wait for the current work to end, within a bounded time."""
         with self.changed:
             self.done = True
             self.changed.notify_all()

@@ -12,6 +12,7 @@ from streaming.lag.summary import By
 from streaming.queries.answers import Answer, History
 from streaming.queries.bound.lag import SnapshotLagQueries
 from streaming.queries.names import TopicPartitions
+from streaming.queries.queries import listed
 from streaming.tables.tables import Tables
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class LagQueries:
         not null. `with_former` appends `of_recreated_topic`: the offset points into the log of a deleted
         topic; `with_owners` appends the member that owns the partition (columns `OWNER`).
         """
-        asked, more = _listed(groups), {"with_former": with_former, "with_owners": with_owners}
+        asked, more = listed(groups), {"with_former": with_former, "with_owners": with_owners}
         return self._ask(as_of, lambda at: at.list_offsets(asked, topics, **more))
 
     def list_lag(
@@ -69,7 +70,7 @@ class LagQueries:
 
         `min_lag` and `min_seconds` keep only rows whose lag is known and at least so large.
         """
-        asked = _listed(groups)
+        asked = listed(groups)
         return self._ask(
             as_of,
             lambda at: at.list_lag(asked, topics, by=by, min_lag=min_lag, min_seconds=min_seconds),
@@ -93,7 +94,7 @@ class LagQueries:
         partition is still loading get an error and the steps read so far. Where the lag would need more than
         `MOST_SAMPLES`, all lags are null and `as_of.why_no_lag` has the reason.
         """
-        asked = [groups] if isinstance(groups, str) else _listed(groups)
+        asked = [groups] if isinstance(groups, str) else listed(groups)
         start, end = to_ms(since), to_ms(until)
         return self._ask(as_of, lambda at: at.list_history(asked, topics, start, until=end, events=events))
 
@@ -112,7 +113,7 @@ class LagQueries:
         An offset that did not exist at a moment has no row. Raises `MisuseError` if the answer would be too
         large; about too many samples see `list_history`.
         """
-        asked, start, end = _listed(groups), to_ms(since), to_ms(until)
+        asked, start, end = listed(groups), to_ms(since), to_ms(until)
         return self._ask(
             None, lambda at: at.lag_over_time(asked, topics, since=start, until=end, every_ms=every_ms)
         )
@@ -126,7 +127,7 @@ class LagQueries:
         as_of: datetime | None = None,
     ) -> Answer:
         """Return the status of groups (None: all; schema `GROUP_HEALTH`), the worst first."""
-        asked = _listed(groups)
+        asked = listed(groups)
         return self._ask(as_of, lambda at: at.health(asked, topics))
 
     def partition_health(
@@ -137,7 +138,7 @@ class LagQueries:
     ) -> Answer:
         """Return the status of each position, sorted by key: offsets with the columns `LAG` and
         `PARTITION_HEALTH`."""
-        asked = _listed(groups)
+        asked = listed(groups)
         return self._ask(as_of, lambda at: at.partition_health(asked, topics))
 
     def health_changes(
@@ -150,7 +151,7 @@ class LagQueries:
     ) -> Answer:
         """Return the changes of the status of groups (schema `STATUS_CHANGES`), in order: the first status in
         that time, and one row for each change. The status is evaluated ten times per window of the rules."""
-        asked, start, end = _listed(groups), to_ms(since), to_ms(until)
+        asked, start, end = listed(groups), to_ms(since), to_ms(until)
         return self._ask(None, lambda at: at.health_changes(asked, topics, since=start, until=end))
 
     def rewinds(
@@ -163,7 +164,7 @@ class LagQueries:
     ) -> Answer:
         """Return the commits of lower offsets (schema `REWINDS`, and `WHO` may have committed), in order; of
         commits in one batch only the last is known. A commit to a recreated topic is no rewind."""
-        asked, start, end = _listed(groups), to_ms(since), to_ms(until)
+        asked, start, end = listed(groups), to_ms(since), to_ms(until)
         return self._ask(None, lambda at: at.rewinds(asked, topics, since=start, until=end))
 
     # --- recreated topics and restored offsets ---------------------------------------------------------
@@ -173,7 +174,7 @@ class LagQueries:
     ) -> Answer:
         """Return the offsets whose topic id differs from the id that their topic was seen with when they were
         committed (`seen_topic_id`)."""
-        asked = _listed(groups)
+        asked = listed(groups)
         return self._ask(as_of, lambda at: at.topic_contradictions(asked))
 
     def restore(
@@ -185,7 +186,7 @@ class LagQueries:
     ) -> Answer:
         """Return the committed offsets of groups at a past moment (schema `RESTORED`), sorted by key, for a
         reset, with a warning where the log has since changed or is unknown."""
-        asked = _listed(groups)
+        asked = listed(groups)
         return self._ask(as_of, lambda at: at.restore(asked, topics))
 
     # ---------------------------------------------------------------------------------------------------
@@ -194,7 +195,3 @@ class LagQueries:
         return self.tables.ask(
             lambda at: question(SnapshotLagQueries(at, self.max_age_ms, self.rules)), as_of=to_ms(as_of)
         )
-
-
-def _listed(groups: Collection[str] | None) -> list[str] | None:
-    return None if groups is None else list(groups)

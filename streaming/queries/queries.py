@@ -57,7 +57,7 @@ class OffsetQueries:
 
         Groups whose offsets partition is still loading are left out, named ones with an error.
         """
-        asked = _listed(groups)
+        asked = listed(groups)
         return self._ask(as_of, lambda at: at.list_offsets(asked, topics))
 
     def list_groups(
@@ -82,7 +82,7 @@ class OffsetQueries:
 
     def list_members(self, groups: Collection[str] | None = None, as_of: datetime | None = None) -> Answer:
         """Return the members of groups (None: all; schema `MEMBERS`), sorted by group and member id."""
-        asked = _listed(groups)
+        asked = listed(groups)
         return self._ask(as_of, lambda at: at.list_members(asked))
 
     def names(
@@ -92,7 +92,7 @@ class OffsetQueries:
 
         Costs about as much as reading all offsets.
         """
-        asked = _listed(groups)
+        asked = listed(groups)
         return self._ask(as_of, lambda at: at.names(asked, among=among))
 
     def how_complete(self, as_of: datetime | None = None) -> AsOf:
@@ -103,5 +103,5 @@ class OffsetQueries:
         return self.tables.ask(lambda at: question(SnapshotQueries(at)), as_of=to_ms(as_of))
 
 
-def _listed(groups: Collection[str] | None) -> list[str] | None:
+def listed(groups: Collection[str] | None) -> list[str] | None:
     return None if groups is None else list(groups)

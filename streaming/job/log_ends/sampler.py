@@ -26,9 +26,8 @@ _log = logging.getLogger(__name__)
 
 _FORGET_MS: Final = HOUR_MS  # after this, partitions without commits are dropped
 _FIRST_PAUSE_S: Final = 5.0  # while there are no commits
-_SHARE: Final = (
-    200  # 1 % of a core: librdkafka's threads take as much as this one, so the pause is 200 times its time
-)
+# At most 1 % of a core: the pause is 200 times the time of a round, of which librdkafka's threads take half.
+_SHARE: Final = 200
 _MOST_PAUSE_S: Final = 60.0
 _END_LIMIT_S: Final = 15.0
 _NAMED: Final = 3
