@@ -15,6 +15,7 @@ from decoders.formats.consumer_protocol import (
 )
 from decoders.formats.record_type import RecordType
 from decoders.formats.record_types import RECORD_TYPES
+from decoders.rows.documents import document_parts
 from decoders.rows.reference import decode_document
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "decode_columns",
     "decode_document",
     "decode_subscription",
+    "document_parts",
     "rack_of",
     "subscribed_topics",
 ]

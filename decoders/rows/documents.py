@@ -7,7 +7,7 @@ refuse go to `construct`, whose error names field and byte, or says that the sea
 import json
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from construct import Struct
 
@@ -25,6 +25,8 @@ from decoders.rows.source import UNREADABLE
 ReadValue = Callable[[str, bytes | None, FaultSearch], str]
 KeyReader = KeyCache[bytes | None, tuple[str, ReadValue]]
 
+_DECODER: Final = json.JSONDecoder()
+
 
 def document_text(key: bytes | None, value: bytes | None, *, record_types: RecordTypes = RECORD_TYPES) -> str:
     """One record as the compact JSON that Kafka's message formatter prints; raises `DecodeError`.
@@ -34,6 +36,18 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
     """
     before_value, read_value = key_reader(record_types)[key]
     return read_value(before_value, value, FaultSearch())
+
+
+def document_parts(document: str) -> tuple[dict[str, Any], str | None]:
+    """The fields of the key of a document (`document_text`), and those of its value as they stand in it, JSON
+    text; None for a tombstone.
+
+    >>> document_parts('{"key":{"type":2,"data":{"group":"g"}},"value":{"version":3,"data":{"leader":null}}}')
+    ({'group': 'g'}, '{"leader":null}')
+    """
+    key, end = _DECODER.raw_decode(document, len('{"key":'))
+    _, _, fields = document[end:].partition(',"data":')
+    return key["data"], fields[: -len("}}")] or None
 
 
 def key_reader(record_types: RecordTypes) -> KeyReader:

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from streaming.alerts.episodes import SEVERITIES, Severity
 from streaming.alerts.pauses import LONGEST_PAUSE_S, MOST_REFUSALS, Backoff, Refusals
 from streaming.alerts.receivers import DeliveryError, Receiver
-from streaming.alerts.table import AlertState, AlertTable, Delivery, Told
+from streaming.alerts.table import AlertState, AlertTable, Delivery, TrackedEpisode
 from streaming.common.rate_limits import OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
@@ -106,20 +106,20 @@ class Notifier:
         ones.
         """
         state, name, began = self._alerts.read(), self._receiver.name, self._steady()
-        pending = {told.episode.id: told for told in state.pending(name)}
+        pending = {tracked.episode.id: tracked for tracked in state.pending(name)}
         others = {} if self._every_s is None else _repeated(state, name)
         self._refusals.keep(others | pending)
         self._not_repeated = {key: error for key, error in self._not_repeated.items() if key in others}
-        due = {key: self._refusals.due_at(told) for key, told in (others | pending).items()}
+        due = {key: self._refusals.due_at(tracked) for key, tracked in (others | pending).items()}
         again = [
             key for at, key in sorted((at, key) for key, at in due.items() if at is not None and at <= began)
         ]
 
-        fresh = _gravest_first(told for key, told in pending.items() if due[key] is None)
+        fresh = _gravest_first(tracked for key, tracked in pending.items() if due[key] is None)
         arrived, failure = self._deliver_due(fresh)
         is_left = self._is_cut_short
         if self._is_repeat_due(began):
-            self._repeat(_gravest_first(told for key, told in others.items() if due[key] is None))
+            self._repeat(_gravest_first(tracked for key, tracked in others.items() if due[key] is None))
             self._repeated_at = self._repeated_at if self._is_cut_short else began
             is_left |= self._is_cut_short
         if is_left and not self._is_silent:
@@ -134,10 +134,10 @@ class Notifier:
         is_done = arrived + arrived_again == len(pending)
         return is_done, failure or refused or next(iter(self._not_repeated.values()), None)
 
-    def _repeat(self, told: Sequence[Told]) -> None:
+    def _repeat(self, tracked: Sequence[TrackedEpisode]) -> None:
         """Send open episodes again. Refusals of repetitions do not end them: the receiver may refuse them
         only for a while, but would resolve the alerts without them."""
-        for one, error in self._sent(told):
+        for one, error in self._sent(tracked):
             if error is None:
                 self._not_repeated.pop(one.episode.id, None)
                 continue
@@ -148,30 +148,32 @@ class Notifier:
     def _is_repeat_due(self, now: float) -> bool:
         return self._every_s is not None and (self._repeat_at is None or self._repeat_at <= now)
 
-    def _deliver_due(self, due: Sequence[Told]) -> tuple[int, str | None]:
+    def _deliver_due(self, due: Sequence[TrackedEpisode]) -> tuple[int, str | None]:
         """Send episodes and record the outcomes. Return the number of those that are done, and the error
         of one that is not."""
         outcomes: dict[str, Delivery] = {}
         done, failure = 0, None
-        for told, error in self._sent(due):
-            outcome = self._outcome(told, error)
-            is_done = outcome.revision == told.episode.revision
+        for tracked, error in self._sent(due):
+            outcome = self._outcome(tracked, error)
+            is_done = outcome.revision == tracked.episode.revision
             done, failure = done + is_done, failure or (None if is_done else str(error))
-            if _is_news(told.to(self._receiver.name), outcome):
-                outcomes[told.episode.id] = outcome
+            if _is_news(tracked.to(self._receiver.name), outcome):
+                outcomes[tracked.episode.id] = outcome
             if len(outcomes) >= max(_RECORD_EVERY, self._receiver.batch_size):
                 self._record(outcomes)
                 outcomes = {}
         self._record(outcomes)
         return done, failure
 
-    def _sent(self, told: Sequence[Told]) -> Iterator[tuple[Told, DeliveryError | None]]:
+    def _sent(
+        self, tracked: Sequence[TrackedEpisode]
+    ) -> Iterator[tuple[TrackedEpisode, DeliveryError | None]]:
         """Send episodes in batches; yield each with its error (None: it was delivered).
 
         A refused batch is halved until the refused message is found. Without an answer, or after too many
         refusals in a row, the rest stays unsent.
         """
-        waiting = _batches(told, self._receiver)[::-1]
+        waiting = _batches(tracked, self._receiver)[::-1]
         refusals, self._is_cut_short = 0, self._is_silent
         while waiting and not self._is_cut_short:
             batch = waiting.pop()
@@ -188,7 +190,7 @@ class Notifier:
                 continue
             yield from ((one, error) for one in batch)
 
-    def _send(self, batch: Sequence[Told]) -> DeliveryError | None:
+    def _send(self, batch: Sequence[TrackedEpisode]) -> DeliveryError | None:
         try:
             self._receiver.send(batch, self._clock())
         except DeliveryError as error:
@@ -197,8 +199,8 @@ class Notifier:
             return DeliveryError(f"unexpected {type(error).__name__}.", is_answer=False)
         return None
 
-    def _outcome(self, told: Told, error: DeliveryError | None) -> Delivery:
-        before, episode = told.to(self._receiver.name), told.episode
+    def _outcome(self, tracked: TrackedEpisode, error: DeliveryError | None) -> Delivery:
+        before, episode = tracked.to(self._receiver.name), tracked.episode
         if error is None:
             return Delivery(
                 receiver=self._receiver.name,
@@ -208,7 +210,7 @@ class Notifier:
             )
         since = self._clock() if before.failing_since is None else before.failing_since
         failed = replace(before, failing_since=since, error=str(error))
-        if not error.is_answer or not self._refusals.refuse(told, self._steady()):
+        if not error.is_answer or not self._refusals.refuse(tracked, self._steady()):
             return failed
         _log.warning(
             f"{self._receiver.name} has refused the alert {episode.rule} of {episode.finding.subject} "
@@ -254,29 +256,29 @@ def _is_news(before: Delivery, after: Delivery) -> bool:
     return replace(after, delivered_at=before.delivered_at) != before
 
 
-def _repeated(state: AlertState, receiver: str) -> dict[str, Told]:
+def _repeated(state: AlertState, receiver: str) -> dict[str, TrackedEpisode]:
     """Return the episodes to repeat, by id: open, and neither pending nor finally refused."""
     return {
-        told.episode.id: told
-        for told in state.open_episodes()
-        if not told.is_pending_for(receiver) and not told.is_refused_by(receiver)
+        tracked.episode.id: tracked
+        for tracked in state.open_episodes()
+        if not tracked.is_pending_for(receiver) and not tracked.is_refused_by(receiver)
     }
 
 
-def _gravest_first(told: Iterable[Told]) -> list[Told]:
-    return sorted(told, key=lambda one: SEVERITIES.index(one.episode.finding.severity))
+def _gravest_first(tracked: Iterable[TrackedEpisode]) -> list[TrackedEpisode]:
+    return sorted(tracked, key=lambda one: SEVERITIES.index(one.episode.finding.severity))
 
 
-def _batches(told: Sequence[Told], receiver: Receiver) -> list[Sequence[Told]]:
+def _batches(tracked: Sequence[TrackedEpisode], receiver: Receiver) -> list[Sequence[TrackedEpisode]]:
     """Divide episodes into deliveries, in their order: `batch_size` each, but more than `most_of_rule` of
     one rule and severity are one delivery."""
-    alike: dict[tuple[str, Severity], list[Told]] = {}
-    for one in told if receiver.most_of_rule is not None else ():
+    alike: dict[tuple[str, Severity], list[TrackedEpisode]] = {}
+    for one in tracked if receiver.most_of_rule is not None else ():
         alike.setdefault((one.episode.rule, one.episode.finding.severity), []).append(one)
     many = [ones for ones in alike.values() if len(ones) > (receiver.most_of_rule or 0)]
     among = {one.episode.id for ones in many for one in ones}
-    others = [one for one in told if one.episode.id not in among]
+    others = [one for one in tracked if one.episode.id not in among]
     size = receiver.batch_size
     batches = [*(others[start : start + size] for start in range(0, len(others), size)), *many]
-    place = {one.episode.id: number for number, one in enumerate(told)}
+    place = {one.episode.id: number for number, one in enumerate(tracked)}
     return sorted(batches, key=lambda batch: place[batch[0].episode.id])

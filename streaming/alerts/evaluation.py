@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from streaming.alerts.episodes import Episode, next_episodes
 from streaming.alerts.log_starts import AskLogRanges, LogStarts
-from streaming.alerts.positions import Looked, Positions
+from streaming.alerts.positions import LastReading, Positions
 from streaming.alerts.rewinds import Awaited, Rewinds
 from streaming.alerts.rules import RULES, judge
+from streaming.alerts.rules.subjects import GroupPolicies
 from streaming.alerts.rules.view import LagRows, RuleContext
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
 from streaming.assessment.assess import Facts, assess
@@ -48,14 +49,14 @@ class Evaluator:
         rules = HealthRules() if health is None else HealthRules.of(health)
         self._tables = tables
         self._alerts = alerts
-        self._settings = settings
         self._receivers = receivers
         self._log_starts = LogStarts(ask_log_ranges, settings.log_start_every_ms)
         self._clock = clock
         self._seen_up_to = 0  # sequence up to which changes were read
-        self._positions = Positions(settings, rules)
-        self._rewinds = Rewinds(tables, settings, rules)
-        self._looked: Looked | None = None
+        self._policies = GroupPolicies(settings)
+        self._positions = Positions(self._policies, rules)
+        self._rewinds = Rewinds(tables, self._policies, rules)
+        self._last_reading: LastReading | None = None
         self._awaited = Awaited()
         self._about: tuple[object, ...] = ()
         self._held: Rows | None = None
@@ -67,34 +68,34 @@ class Evaluator:
         """
         before, now = self._alerts.read(), self._clock()
         self._drop_old_news(before, now)
-        view, awaited, looked = self._look(now, before)
+        view, awaited, last_reading = self._context(now, before)
 
         def change(state: AlertState) -> list[Episode]:
             if state.mark != before.mark:
                 raise AlertsConflictError("evaluating alerts: another evaluation has just been written.")
-            return changed_episodes(state, view, self._settings)
+            return changed_episodes(state, view)
 
         sequence = view.progress.sequence
         changed = self._alerts.update(
             before, change, mark=sequence, rewinds_mark=awaited.mark, receivers=self._receivers
         )
         self._seen_up_to, self._awaited = sequence, awaited
-        self._looked = looked
+        self._last_reading = last_reading
         return changed
 
     def _drop_old_news(self, state: AlertState, now: int) -> None:
         """Drop what has been pending for `close_after_ms` for receivers that are no longer configured."""
-        before = now - self._settings.close_after_ms
+        before = now - self._policies.settings.close_after_ms
         if state.news_for_others(self._receivers, before=before):
             self._alerts.drop_news_for_others(self._receivers, before=before)
 
-    def _look(self, now: int, before: AlertState) -> tuple[RuleContext, Awaited, Looked | None]:
+    def _context(self, now: int, before: AlertState) -> tuple[RuleContext, Awaited, LastReading | None]:
         """Read the tables, and the log starts from brokers if an offsets partition can be judged.
 
         Return also the undecided rewinds, and the version of `log_ends` that was read.
         """
         after = max(before.mark, self._seen_up_to)
-        rewinds = partial(self._rewinds.look, after=before.rewinds_mark, awaited=self._awaited)
+        rewinds = partial(self._rewinds.read, after=before.rewinds_mark, awaited=self._awaited)
         progress = self._tables.progress()
         within_ms = self._tables.complete_within_ms
         completeness = Completeness(progress=progress, moment=now, within_ms=within_ms)
@@ -108,9 +109,10 @@ class Evaluator:
             self._held = rows if is_at_rest and len(rows.offsets) <= _MOST_HELD else None
             self._about = rows.about
         else:
-            rows, dropped, new = self._held, DROPS.empty_table(), self._looked_again(self._held, now)
+            rows, dropped, new = self._held, DROPS.empty_table(), self._reread(self._held, now)
             rewound, awaited = rewinds(completeness)
         view = RuleContext(
+            policies=self._policies,
             now=now,
             progress=progress,
             offsets=rows.offsets,
@@ -121,14 +123,14 @@ class Evaluator:
             lag=None if new is None else new[0],
             within_ms=within_ms,
         )
-        looked = self._looked if new is None else new[1]
+        last_reading = self._last_reading if new is None else new[1]
         if not view.judged:
-            return view, awaited, looked
-        return replace(view, log_starts=self._log_starts.of(view.offsets, now)), awaited, looked
+            return view, awaited, last_reading
+        return replace(view, log_starts=self._log_starts.of(view.offsets, now)), awaited, last_reading
 
     def _read(
         self, at: Snapshot, now: int, *, after: int
-    ) -> tuple[Progress, "Rows", pa.Table, tuple[LagRows, Looked] | None]:
+    ) -> tuple[Progress, "Rows", pa.Table, tuple[LagRows, LastReading] | None]:
         rows = read_rows(at, at.completeness)
         is_new = after < at.progress.sequence
         dropped = at.drops(EXPIRED, after=after) if is_new else DROPS.empty_table()
@@ -136,17 +138,21 @@ class Evaluator:
             at.progress,
             rows,
             dropped,
-            self._positions.look(at, rows.offsets, rows.groups, now, self._looked),
+            self._positions.read(at, rows.offsets, rows.groups, now, self._last_reading),
         )
 
-    def _looked_again(self, rows: "Rows", now: int) -> tuple[LagRows, Looked] | None:
+    def _reread(self, rows: "Rows", now: int) -> tuple[LagRows, LastReading] | None:
         """Read new samples for the cached offsets and groups, if these are still current."""
 
-        def look(at: Snapshot) -> tuple[LagRows, Looked] | None:
+        def read(at: Snapshot) -> tuple[LagRows, LastReading] | None:
             is_same = rows.about == _what_matters(at.completeness)
-            return self._positions.look(at, rows.offsets, rows.groups, now, self._looked) if is_same else None
+            return (
+                self._positions.read(at, rows.offsets, rows.groups, now, self._last_reading)
+                if is_same
+                else None
+            )
 
-        return self._tables.ask(look, now=now) if self._positions.is_wanted else None
+        return self._tables.ask(read, now=now) if self._positions.is_wanted else None
 
 
 @dataclass(frozen=True)
@@ -184,7 +190,7 @@ def _what_matters(completeness: Completeness) -> tuple[object, ...]:
     )
 
 
-def changed_episodes(state: AlertState, view: RuleContext, settings: AlertSettings) -> list[Episode]:
+def changed_episodes(state: AlertState, view: RuleContext) -> list[Episode]:
     going_on = [told.episode for told in state.open_episodes()]
     remembered = [
         episode for rule in RULES if rule.remembers_closed for episode in state.newest_of_rule(rule.id)
@@ -192,7 +198,7 @@ def changed_episodes(state: AlertState, view: RuleContext, settings: AlertSettin
     known = {(episode.rule, episode.finding.subject): episode for episode in (*remembered, *going_on)}
     return next_episodes(
         going_on,
-        judge(replace(view, known=known), settings),
+        judge(replace(view, known=known)),
         source=f"{view.progress.cluster_id} {view.progress.topic}",
         now=view.now,
         last_revision=state.last_revision,

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streaming.alerts.episodes import SEVERITIES
 from streaming.alerts.messages import summary
-from streaming.alerts.table import AlertState, AlertTable, Told
+from streaming.alerts.table import AlertState, AlertTable, TrackedEpisode
 from streaming.common.arrays import no_rows
 from streaming.common.times import from_ms, in_words, iso
 from streaming.model.progress import Progress
@@ -41,18 +41,18 @@ def list_alerts(tables: Tables, *, closed_too: bool = False) -> pa.Table:
     return listed(state.episodes() if closed_too else state.open_episodes())
 
 
-def listed(told: Sequence[Told]) -> pa.Table:
+def listed(tracked: Sequence[TrackedEpisode]) -> pa.Table:
     """Return alerts as rows (schema `ALERT_LIST`), in the order of `list_alerts`."""
-    if not told:
+    if not tracked:
         return no_rows(ALERT_LIST)
-    return pa.Table.from_pylist([_listed(one) for one in sorted(told, key=_urgency)], ALERT_LIST)
+    return pa.Table.from_pylist([_listed(one) for one in sorted(tracked, key=_urgency)], ALERT_LIST)
 
 
 def describe_alerts(tables: Tables) -> list[str]:
     """Return lines of text: the number of open alerts, and the undelivered ones."""
     state = AlertTable(tables).read()
     still_open = state.open_episodes()
-    severities = Counter(told.episode.finding.severity for told in still_open)
+    severities = Counter(tracked.episode.finding.severity for tracked in still_open)
     counts = ", ".join(f"{severities[name]} {name}" for name in SEVERITIES if severities[name])
     return [
         f"open alerts: {counts or 'none'}",
@@ -72,14 +72,14 @@ def describe_evaluation(progress: Progress, now: int) -> str:
 def undelivered_counts(state: AlertState) -> dict[tuple[str, str], int]:
     """Return the number of undelivered alerts by receiver (each one named in the table) and reason:
     `WAITING` (will be sent), or `REFUSED` (open, and will not be sent)."""
-    receivers = {name: None for told in state.episodes() for name in told.deliveries}
+    receivers = {name: None for tracked in state.episodes() for name in tracked.deliveries}
     waiting, still_open = state.undelivered(), state.open_episodes()
     return {
         (name, reason): count
         for name in sorted(receivers)
         for reason, count in (
-            (WAITING, sum(told.is_pending_for(name) for told in waiting)),
-            (REFUSED, sum(told.is_refused_by(name) for told in still_open)),
+            (WAITING, sum(tracked.is_pending_for(name) for tracked in waiting)),
+            (REFUSED, sum(tracked.is_refused_by(name) for tracked in still_open)),
         )
     }
 
@@ -89,21 +89,21 @@ def waiting_in_all(tables: Tables) -> int:
     return len(AlertTable(tables).read().undelivered())
 
 
-def _refused_lines(still_open: list[Told]) -> list[str]:
+def _refused_lines(still_open: list[TrackedEpisode]) -> list[str]:
     lines = []
-    for name in sorted({name for told in still_open for name in told.deliveries}):
-        errors = [told.to(name).error for told in still_open if told.is_refused_by(name)]
+    for name in sorted({name for tracked in still_open for name in tracked.deliveries}):
+        errors = [tracked.to(name).error for tracked in still_open if tracked.is_refused_by(name)]
         if errors:
             lines.append(f"alerts that {name} has refused, not sent again: {len(errors)}: {errors[-1]}")
     return lines
 
 
-def _undelivered_lines(undelivered: list[Told]) -> list[str]:
+def _undelivered_lines(undelivered: list[TrackedEpisode]) -> list[str]:
     waiting = [
-        (told.to(receiver), told.episode.updated_at)
-        for told in undelivered
-        for receiver in told.deliveries
-        if told.is_pending_for(receiver)
+        (tracked.to(receiver), tracked.episode.updated_at)
+        for tracked in undelivered
+        for receiver in tracked.deliveries
+        if tracked.is_pending_for(receiver)
     ]
     lines = []
     for name in sorted({delivery.receiver for delivery, _ in waiting}):
@@ -115,13 +115,13 @@ def _undelivered_lines(undelivered: list[Told]) -> list[str]:
     return lines
 
 
-def _urgency(told: Told) -> tuple[bool, int, int, str]:
-    episode = told.episode
+def _urgency(tracked: TrackedEpisode) -> tuple[bool, int, int, str]:
+    episode = tracked.episode
     return not episode.is_open, SEVERITIES.index(episode.finding.severity), -episode.opened_at, episode.id
 
 
-def _listed(told: Told) -> dict[str, object]:
-    episode, finding = told.episode, told.episode.finding
+def _listed(tracked: TrackedEpisode) -> dict[str, object]:
+    episode, finding = tracked.episode, tracked.episode.finding
     return {
         "id": episode.id,
         "severity": finding.severity,
@@ -130,6 +130,6 @@ def _listed(told: Told) -> dict[str, object]:
         "pattern": finding.pattern,
         "opened_at": from_ms(episode.opened_at),
         "closed_at": from_ms(episode.closed_at),
-        "undelivered": sorted(name for name in told.deliveries if told.is_pending_for(name)),
+        "undelivered": sorted(name for name in tracked.deliveries if tracked.is_pending_for(name)),
         "summary": summary(episode),
     }

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 
 from streaming.alerts.episodes import Episode
 from streaming.alerts.rules import rule_of
-from streaming.alerts.table import Delivery, Told
+from streaming.alerts.table import Delivery, TrackedEpisode
 from streaming.common.escapes import calling_nobody, shown
 from streaming.common.times import iso
 
@@ -39,12 +39,12 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def document(told: Told, delivered: Delivery) -> dict[str, Any]:
+def document(tracked: TrackedEpisode, delivered: Delivery) -> dict[str, Any]:
     """Return the JSON document for logs and webhooks: `id` and `revision` together identify the message.
     Mentions in the summary are escaped, so that chat programs notify no one."""
-    episode, finding = told.episode, told.episode.finding
+    episode, finding = tracked.episode, tracked.episode.finding
     return {
-        "event": _event(told, delivered),
+        "event": _event(tracked, delivered),
         "id": episode.id,
         "revision": episode.revision,
         "rule": episode.rule,
@@ -61,11 +61,11 @@ def document(told: Told, delivered: Delivery) -> dict[str, Any]:
     }
 
 
-def summary_document(news: Sequence[tuple[Told, Delivery]]) -> dict[str, Any]:
+def summary_document(news: Sequence[tuple[TrackedEpisode, Delivery]]) -> dict[str, Any]:
     """Return the JSON document about many episodes of one rule and severity, with the keys of `document`.
     The same revisions of the same episodes have the same `id`."""
-    episodes = sorted((told.episode for told, _ in news), key=lambda episode: episode.finding.subject)
-    first, events = episodes[0], Counter(_event(told, delivered) for told, delivered in news)
+    episodes = sorted((tracked.episode for tracked, _ in news), key=lambda episode: episode.finding.subject)
+    first, events = episodes[0], Counter(_event(tracked, delivered) for tracked, delivered in news)
     parts = "\0".join(f"{episode.id}-{episode.revision}" for episode in episodes)
     counted = ", ".join(f"{count} {event}" for event, count in sorted(events.items()))
     named = calling_nobody(", ".join(shown(episode.finding.subject) for episode in episodes[:_NAMED]))
@@ -88,30 +88,30 @@ def summary_document(news: Sequence[tuple[Told, Delivery]]) -> dict[str, Any]:
     }
 
 
-def _event(told: Told, delivered: Delivery) -> Event:
-    if not told.episode.is_open:
+def _event(tracked: TrackedEpisode, delivered: Delivery) -> Event:
+    if not tracked.episode.is_open:
         return "closed"
-    was_delivered = delivered.delivered_at is not None and delivered.delivered_at >= told.episode.opened_at
+    was_delivered = delivered.delivered_at is not None and delivered.delivered_at >= tracked.episode.opened_at
     return "updated" if was_delivered else "opened"
 
 
 def alertmanager_alerts(
-    told: Told, delivered: Delivery, labels: Mapping[str, str], *, until: int
+    tracked: TrackedEpisode, delivered: Delivery, labels: Mapping[str, str], *, until: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the alerts for Alertmanager: the episode, open until `until` (ms) or resolved.
 
     The severity is a label, and labels identify an alert: if the last delivery had another severity, that
     alert is resolved as well.
     """
-    episode = told.episode
+    episode = tracked.episode
     end = until if episode.closed_at is None else episode.closed_at
-    yield _alert(told, labels, episode.finding.severity, end)
+    yield _alert(tracked, labels, episode.finding.severity, end)
     if delivered.severity not in (None, episode.finding.severity):
-        yield _alert(told, labels, str(delivered.severity), episode.updated_at)
+        yield _alert(tracked, labels, str(delivered.severity), episode.updated_at)
 
 
-def _alert(told: Told, labels: Mapping[str, str], severity: str, end: int) -> dict[str, Any]:
-    episode, finding = told.episode, told.episode.finding
+def _alert(tracked: TrackedEpisode, labels: Mapping[str, str], severity: str, end: int) -> dict[str, Any]:
+    episode, finding = tracked.episode, tracked.episode.finding
     identity = {
         **labels,
         "alertname": episode.rule,

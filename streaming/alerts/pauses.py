@@ -4,7 +4,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streaming.alerts.table import Told
+from streaming.alerts.table import TrackedEpisode
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0
@@ -60,31 +60,31 @@ class Refusals:
         moments = [one.backoff.until for one in self._refused.values() if one.backoff.until is not None]
         return min(moments, default=None)
 
-    def due_at(self, told: Told) -> float | None:
+    def due_at(self, tracked: TrackedEpisode) -> float | None:
         """Return when a message is due again (s); None: this revision was not refused."""
-        held = self._refused.get(told.episode.id)
-        if held is None or held.revision != told.episode.revision:
+        held = self._refused.get(tracked.episode.id)
+        if held is None or held.revision != tracked.episode.revision:
             return None
         return held.backoff.until
 
-    def take(self, told: Sequence[Told]) -> None:
+    def take(self, tracked: Sequence[TrackedEpisode]) -> None:
         """Record that a delivery of these messages was accepted."""
         self._taken += 1
-        for one in told:
+        for one in tracked:
             self._refused.pop(one.episode.id, None)
 
-    def refuse(self, told: Told, now: float) -> bool:
+    def refuse(self, tracked: TrackedEpisode, now: float) -> bool:
         """Record that a message was refused at `now` (s). Return whether it must not be sent again."""
-        held = self._refused.get(told.episode.id)
-        if held is None or held.revision != told.episode.revision:
-            held = _Refused(told.episode.revision, Backoff(self._longest_pause_s))
-            self._refused[told.episode.id] = held
+        held = self._refused.get(tracked.episode.id)
+        if held is None or held.revision != tracked.episode.revision:
+            held = _Refused(tracked.episode.revision, Backoff(self._longest_pause_s))
+            self._refused[tracked.episode.id] = held
         held.count += self._taken > held.taken
         held.taken = self._taken
         held.backoff.begin(now)
         is_too_often = held.count >= MOST_REFUSALS
         if is_too_often:
-            del self._refused[told.episode.id]
+            del self._refused[tracked.episode.id]
         return is_too_often
 
     def keep(self, pending: Container[str]) -> None:

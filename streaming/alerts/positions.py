@@ -22,12 +22,11 @@ from streaming.common.arrays import where
 from streaming.lag.positions import MAX_AGE_MS, habits_by
 from streaming.lag.rules import HealthRules
 from streaming.model.schemas import OFFSETS
-from streaming.settings.model import AlertSettings
 from streaming.tables.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class Looked:
+class LastReading:
     """The version of `log_ends` that was read, and the time of reading (ms)."""
 
     version: int
@@ -37,16 +36,16 @@ class Looked:
 class Positions:
     """Reads positions with lag and health when there are new samples."""
 
-    def __init__(self, settings: AlertSettings, health: HealthRules | None = None) -> None:
-        self._policies = GroupPolicies(settings)
+    def __init__(self, policies: GroupPolicies, health: HealthRules | None = None) -> None:
+        self._policies = policies
         self._health = health or HealthRules()
         self._habits = habits_by(self._health)
         self.is_wanted: Final = self._policies.has_on(*LAG_RULES)
         self._needs_uncommitted: Final = self._policies.has_on(STOPPED_RULE)
 
-    def look(
-        self, at: Snapshot, offsets: pa.Table, groups: pa.Table, now: int, last: Looked | None
-    ) -> tuple[LagRows, Looked] | None:
+    def read(
+        self, at: Snapshot, offsets: pa.Table, groups: pa.Table, now: int, last: LastReading | None
+    ) -> tuple[LagRows, LastReading] | None:
         """Read the positions for the rules, given all offsets and groups. Return None if there are no new
         samples since `last`, or no offsets partition can be judged."""
         completeness = at.completeness
@@ -61,7 +60,7 @@ class Positions:
         if self._needs_uncommitted:
             theirs = of_partitions(self._policies.with_on(groups, STOPPED_RULE), judged)
             own = with_assigned(own, theirs, at, moment)
-        return self._rows(at, own, groups, moment), Looked(version, now)
+        return self._rows(at, own, groups, moment), LastReading(version, now)
 
     def _rows(self, at: Snapshot, offsets: pa.Table, groups: pa.Table, moment: int) -> LagRows:
         lacks_commit = is_uncommitted(offsets)

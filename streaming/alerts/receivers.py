@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Final, Protocol
 
 from streaming.alerts.messages import alertmanager_alerts, document, summary_document
-from streaming.alerts.table import Told
+from streaming.alerts.table import TrackedEpisode
 from streaming.common.escapes import json_text
 from streaming.common.http_values import shown_url, without_user
 from streaming.model.errors import OffsetlakeError
@@ -61,7 +61,7 @@ class Receiver(Protocol):
     def most_of_rule(self) -> int | None:
         """With more episodes of one rule and severity than this, all are one delivery; None: never."""
 
-    def send(self, news: Sequence[Told], now: int) -> None:
+    def send(self, news: Sequence[TrackedEpisode], now: int) -> None:
         """Deliver these episodes at `now` (ms). Raises `DeliveryError`."""
 
 
@@ -75,10 +75,10 @@ class LogLines:
     repeat_every_ms: int | None = None
     most_of_rule: int | None = None
 
-    def send(self, news: Sequence[Told], now: int) -> None:
-        for told in news:
+    def send(self, news: Sequence[TrackedEpisode], now: int) -> None:
+        for tracked in news:
             try:
-                self.write(json_text({"alert": document(told, told.to(self.name))}))
+                self.write(json_text({"alert": document(tracked, tracked.to(self.name))}))
             except (OSError, ValueError) as error:  # ValueError: the output cannot encode a character
                 raise DeliveryError(
                     f"writing to the log: {type(error).__name__} ({error}).",
@@ -97,9 +97,9 @@ class Webhook:
     repeat_every_ms: int | None = None
     most_of_rule: int | None = MOST_OF_RULE
 
-    def send(self, news: Sequence[Told], now: int) -> None:
-        told = [(one, one.to(self.name)) for one in news]
-        body = document(*told[0]) if len(told) == 1 else summary_document(told)
+    def send(self, news: Sequence[TrackedEpisode], now: int) -> None:
+        tracked = [(one, one.to(self.name)) for one in news]
+        body = document(*tracked[0]) if len(tracked) == 1 else summary_document(tracked)
         key = {"Idempotency-Key": f"{body['id']}-{body['revision']}"}
         post(self.settings.url, body, {**key, **self.settings.headers}, self.timeout_ms)
 
@@ -122,13 +122,13 @@ class Alertmanager:
     def repeat_every_ms(self) -> int:
         return self.settings.repeat_every_ms
 
-    def send(self, news: Sequence[Told], now: int) -> None:
+    def send(self, news: Sequence[TrackedEpisode], now: int) -> None:
         labels = {**self.source, **self.settings.labels}
         until = now + _VALID_FOR * self.repeat_every_ms
         alerts = [
             alert
-            for told in news
-            for alert in alertmanager_alerts(told, told.to(self.name), labels, until=until)
+            for tracked in news
+            for alert in alertmanager_alerts(tracked, tracked.to(self.name), labels, until=until)
         ]
         url = f"{self.settings.url.rstrip('/')}/api/v2/alerts"
         post(url, alerts, self.settings.headers, self.timeout_ms)

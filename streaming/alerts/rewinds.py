@@ -16,7 +16,6 @@ from streaming.lag.rewinds import WHO, lasting, with_who
 from streaming.lag.rules import HealthRules
 from streaming.model.completeness import Completeness, read_until
 from streaming.model.progress import Progress
-from streaming.settings.model import AlertSettings
 from streaming.tables.feed import REWINDS
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
@@ -42,13 +41,12 @@ class Awaited:
 class Rewinds:
     """Reads rewinds. Without new changes and undecided rewinds it reads nothing."""
 
-    def __init__(self, tables: Tables, settings: AlertSettings, health: HealthRules | None = None) -> None:
+    def __init__(self, tables: Tables, policies: GroupPolicies, health: HealthRules | None = None) -> None:
         self._tables = tables
-        self._settings = settings
-        self._policies = GroupPolicies(settings)
+        self._policies = policies
         self._after_ms = (health or HealthRules()).rewind_after_ms
 
-    def look(
+    def read(
         self, completeness: Completeness, *, after: int, awaited: Awaited, at: Snapshot | None = None
     ) -> tuple[pa.Table, Awaited]:
         """Return the rewinds that last (schema `REWOUND`), and the undecided ones.
@@ -69,9 +67,9 @@ class Rewinds:
     def _divided(
         self, at: Snapshot, awaited: pa.Table, judged: frozenset[int], now: int, *, after: int
     ) -> tuple[pa.Table, Awaited]:
-        found = at.rewinds(after=after, since=now - self._settings.close_after_ms)
+        found = at.rewinds(after=after, since=now - self._policies.settings.close_after_ms)
         found = self._policies.with_on(not_history(found, at.progress), REWOUND_RULE)
-        is_news = pc.greater(awaited["written_at"], timestamp(now - self._settings.close_after_ms))
+        is_news = pc.greater(awaited["written_at"], timestamp(now - self._policies.settings.close_after_ms))
         both = pa.concat_tables([awaited.filter(is_news), found])
         is_judged = to_mask(
             pc.is_in(both["source_partition"], value_set=pa.array(sorted(judged), pa.int32()))

@@ -60,7 +60,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class TrackedEpisode:
     """An episode, and its deliveries by receiver."""
 
     episode: Episode
@@ -99,15 +99,17 @@ class AlertState:
         recorded = self.table.transaction_version(REWINDS_MARK)
         return self.mark if recorded is None else recorded
 
-    def episodes(self) -> list[Told]:
-        return _told(self.rows)
+    def episodes(self) -> list[TrackedEpisode]:
+        return _tracked(self.rows)
 
-    def open_episodes(self) -> list[Told]:
-        return _told(self.rows.filter(pc.is_null(self.rows["closed_at"])))
+    def open_episodes(self) -> list[TrackedEpisode]:
+        return _tracked(self.rows.filter(pc.is_null(self.rows["closed_at"])))
 
     def newest_of_rule(self, rule: str) -> list[Episode]:
         """Return the newest episode of each subject of a rule, open or closed."""
-        episodes = [told.episode for told in _told(self.rows.filter(pc.equal(self.rows["rule"], rule)))]
+        episodes = [
+            tracked.episode for tracked in _tracked(self.rows.filter(pc.equal(self.rows["rule"], rule)))
+        ]
         episodes.sort(key=lambda episode: episode.opened_at)
         return list({episode.finding.subject: episode for episode in episodes}.values())
 
@@ -119,24 +121,24 @@ class AlertState:
     def _revisions(self) -> Mapping[str, int]:
         return dict(zip(self.rows["id"].to_pylist(), self.rows["revision"].to_pylist(), strict=True))
 
-    def pending(self, receiver: str) -> list[Told]:
+    def pending(self, receiver: str) -> list[TrackedEpisode]:
         """Return the episodes that are pending for the receiver, in the order in which they changed."""
         is_open = pc.is_null(self.rows["closed_at"])
-        candidates = _told(self.rows.filter(pc.or_(is_open, self._has_behind())))
-        pending = [told for told in candidates if told.is_pending_for(receiver)]
-        return sorted(pending, key=lambda told: (told.episode.updated_at, told.episode.id))
+        candidates = _tracked(self.rows.filter(pc.or_(is_open, self._has_behind())))
+        pending = [tracked for tracked in candidates if tracked.is_pending_for(receiver)]
+        return sorted(pending, key=lambda tracked: (tracked.episode.updated_at, tracked.episode.id))
 
-    def undelivered(self) -> list[Told]:
+    def undelivered(self) -> list[TrackedEpisode]:
         """Return the episodes that are pending for any receiver."""
-        return _told(self.rows.filter(self._has_behind()))
+        return _tracked(self.rows.filter(self._has_behind()))
 
-    def news_for_others(self, receivers: Sequence[str], *, before: int) -> list[Told]:
+    def news_for_others(self, receivers: Sequence[str], *, before: int) -> list[TrackedEpisode]:
         """Return the episodes that changed before a moment (ms) and are pending for receivers other than
         these."""
         return [
-            told
-            for told in self.undelivered()
-            if told.episode.updated_at < before and _without_news(told, receivers) != told.deliveries
+            tracked
+            for tracked in self.undelivered()
+            if tracked.episode.updated_at < before and _without_news(tracked, receivers) != tracked.deliveries
         ]
 
     def _has_behind(self) -> pa.Array:
@@ -215,7 +217,10 @@ class AlertTable:
     ) -> list[Episode]:
         changed = change(state)
         if changed:
-            rows = [_row(Told(episode=episode, deliveries=_no_deliveries(receivers))) for episode in changed]
+            rows = [
+                _row(TrackedEpisode(episode=episode, deliveries=_no_deliveries(receivers)))
+                for episode in changed
+            ]
             held = {MARK: state.mark, REWINDS_MARK: state.rewinds_mark}
             reached = [Transaction(name, max(mark, held[name])) for name, mark in marks.items()]
             self._merge(state, rows, _EPISODE_COLUMNS, reached)
@@ -224,17 +229,18 @@ class AlertTable:
     def _note(self, state: AlertState, deliveries: Mapping[str, Delivery]) -> None:
         wanted = pc.is_in(state.rows["id"], value_set=pa.array(deliveries, pa.string()))
         recorded = [
-            _with_delivery(told, deliveries[told.episode.id]) for told in _told(state.rows.filter(wanted))
+            _with_delivery(tracked, deliveries[tracked.episode.id])
+            for tracked in _tracked(state.rows.filter(wanted))
         ]
-        self._merge(state, [_row(told) for told in recorded], ["deliveries"], [])
+        self._merge(state, [_row(tracked) for tracked in recorded], ["deliveries"], [])
 
     def _drop(self, state: AlertState, receivers: Sequence[str], before: int) -> None:
         left = [
-            replace(told, deliveries=_without_news(told, receivers))
-            for told in state.news_for_others(receivers, before=before)
+            replace(tracked, deliveries=_without_news(tracked, receivers))
+            for tracked in state.news_for_others(receivers, before=before)
         ]
         if left:
-            self._merge(state, [_row(told) for told in left], ["deliveries"], [])
+            self._merge(state, [_row(tracked) for tracked in left], ["deliveries"], [])
 
     def _merge(
         self, state: AlertState, rows: list[dict[str, Any]], updated: list[str], marks: list[Transaction]
@@ -273,36 +279,36 @@ def _no_deliveries(receivers: Iterable[str]) -> dict[str, Delivery]:
     return {receiver: Delivery(receiver=receiver) for receiver in receivers}
 
 
-def _without_news(told: Told, receivers: Sequence[str]) -> dict[str, Delivery]:
+def _without_news(tracked: TrackedEpisode, receivers: Sequence[str]) -> dict[str, Delivery]:
     """Return the deliveries without those pending for receivers other than these."""
     return {
         name: delivery
-        for name, delivery in told.deliveries.items()
-        if name in receivers or not told.is_pending_for(name)
+        for name, delivery in tracked.deliveries.items()
+        if name in receivers or not tracked.is_pending_for(name)
     }
 
 
-def _with_delivery(told: Told, delivery: Delivery) -> Told:
-    return replace(told, deliveries={**told.deliveries, delivery.receiver: delivery})
+def _with_delivery(tracked: TrackedEpisode, delivery: Delivery) -> TrackedEpisode:
+    return replace(tracked, deliveries={**tracked.deliveries, delivery.receiver: delivery})
 
 
-def _row(told: Told) -> dict[str, Any]:
-    episode = told.episode
+def _row(tracked: TrackedEpisode) -> dict[str, Any]:
+    episode = tracked.episode
     row = vars(episode) | vars(episode.finding)
     row["facts"] = json.dumps(episode.finding.facts, ensure_ascii=False)
-    row["deliveries"] = [_in_table(vars(delivery)) for _, delivery in sorted(told.deliveries.items())]
+    row["deliveries"] = [_in_table(vars(delivery)) for _, delivery in sorted(tracked.deliveries.items())]
     return _in_table({name: row[name] for name in ALERTS.names})
 
 
-def _told(rows: pa.Table) -> list[Told]:
-    return [_told_of(_in_memory(row)) for row in rows.to_pylist()]
+def _tracked(rows: pa.Table) -> list[TrackedEpisode]:
+    return [_tracked_of(_in_memory(row)) for row in rows.to_pylist()]
 
 
-def _told_of(row: Mapping[str, Any]) -> Told:
+def _tracked_of(row: Mapping[str, Any]) -> TrackedEpisode:
     finding = {field.name: row[field.name] for field in fields(Finding) if field.name in row}
     episode = {field.name: row[field.name] for field in fields(Episode) if field.name in row}
     deliveries = [Delivery(**_in_memory(delivery)) for delivery in row["deliveries"] or []]
-    return Told(
+    return TrackedEpisode(
         episode=Episode(**episode, finding=Finding(**finding | {"facts": json.loads(row["facts"])})),
         deliveries={delivery.receiver: delivery for delivery in deliveries},
     )

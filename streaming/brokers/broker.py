@@ -166,11 +166,11 @@ class Broker:
     def silence_of(self, partitions: Iterable[int]) -> BrokerError:
         """Return an error that names partitions without an answer from their leader, and the client's last
         failure."""
-        complaint = self._complaint()
+        failure = self._newest_failure()
         return BrokerError(
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: expected an answer "
             f"from the leader of each partition, found none for {', '.join(map(str, sorted(partitions)))}"
-            f"{f' (last failure: {complaint})' if complaint else ''}."
+            f"{f' (last failure: {failure})' if failure else ''}."
         )
 
     def first_since(self, timestamp_ms: int, partition_count: int) -> dict[int, int]:
@@ -193,9 +193,9 @@ class Broker:
             for broker_id in sorted(self._metadata(REQUEST_TIMEOUT_S).brokers)
         }
         answers = {broker_id: answer_of(next(iter(futures.values()))) for broker_id, futures in asked.items()}
-        told = {b: _settings_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
+        answered = {b: _settings_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
         silent = {b: e.args[0].str().rstrip(".") for b, e in answers.items() if isinstance(e, KafkaException)}
-        return agreed_retention(told, silent)
+        return agreed_retention(answered, silent)
 
     def delete_retention_ms(self, timeout_s: float = QUICK_TIMEOUT_S) -> int:
         """Return the topic's `delete.retention.ms`, the minimum retention of tombstones; Kafka's default
@@ -269,8 +269,8 @@ class Broker:
                 found |= dict.fromkeys(part, offset_of(answers))
                 continue
             for one, answer in answers.items():
-                told = KafkaException(answer) if isinstance(answer, KafkaError) else answer
-                found[one.topic, one.partition] = offset_of(told)
+                answered = KafkaException(answer) if isinstance(answer, KafkaError) else answer
+                found[one.topic, one.partition] = offset_of(answered)
         if any(answer in MOVED for answer in found.values()):
             self._learn_leaders()
         return found
@@ -355,19 +355,19 @@ class Broker:
         with suppress(BrokerError):
             self._metadata(QUICK_TIMEOUT_S)
 
-    def _complaint(self) -> str:
+    def _newest_failure(self) -> str:
         """Return why the last connection failed; empty if none has."""
         self._admin.poll(0)  # delivers librdkafka's log lines
         return self._log.last
 
     def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
-        complaint = self._complaint()
+        failure = self._newest_failure()
         is_refused = self._log.is_refused_for(self._source.connect_timeout_ms / 1_000)
         kind = AccessRefusedError if is_refused else BrokerError
         return kind(
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: "
             f"expected an answer within {timeout_s:g} s, found: {error.args[0].str()}"
-            f"{f' ({complaint})' if complaint else ''}. "
+            f"{f' ({failure})' if failure else ''}. "
             "Check --bootstrap-server, the network, the security settings (--command-config), and the "
             "permissions of their user."
         )

@@ -98,39 +98,39 @@ class BrokerRetention:
     """The brokers' retention of offsets, in milliseconds.
 
     If they disagree, `retention_ms` is the smallest and `check_interval_ms` the largest value, and
-    `complaint` reports it; it also names brokers that did not answer. `default_assignor` is the first of
+    `warning` reports it; it also names brokers that did not answer. `default_assignor` is the first of
     `group.consumer.assignors`; None: unknown, or they disagree.
     """
 
     retention_ms: int
     check_interval_ms: int
-    complaint: str | None = None
+    warning: str | None = None
     default_assignor: str | None = None
 
 
-def agreed_retention(told: Mapping[int, BrokerSettings], silent: Mapping[int, str]) -> BrokerRetention:
+def agreed_retention(answered: Mapping[int, BrokerSettings], silent: Mapping[int, str]) -> BrokerRetention:
     """Combine the answers of all brokers: by broker id its settings, or why there are none. Raises
     `BrokerError` if no broker answered."""
-    if not told:
+    if not answered:
         reason = next(iter(silent.values()), "no broker in the cluster's metadata")
         raise BrokerError(
             f"asking the brokers for {RETENTION}: expected their settings, found: {reason}. "
             "Grant DescribeConfigs on the cluster, or set [expiry] retention."
         )
-    assignors = {one.default_assignor for one in told.values()}
+    assignors = {one.default_assignor for one in answered.values()}
     return BrokerRetention(
-        retention_ms=min(one.retention_ms for one in told.values()),
-        check_interval_ms=max(one.check_interval_ms for one in told.values()),
+        retention_ms=min(one.retention_ms for one in answered.values()),
+        check_interval_ms=max(one.check_interval_ms for one in answered.values()),
         default_assignor=assignors.pop() if len(assignors) == 1 else None,
-        complaint="; ".join([*_disagreement(told), *_silence(silent)]) or None,
+        warning="; ".join([*_disagreement(answered), *_silence(silent)]) or None,
     )
 
 
-def _disagreement(told: Mapping[int, BrokerSettings]) -> Iterator[str]:
-    if len({(one.retention_ms, one.check_interval_ms) for one in told.values()}) > 1:
+def _disagreement(answered: Mapping[int, BrokerSettings]) -> Iterator[str]:
+    if len({(one.retention_ms, one.check_interval_ms) for one in answered.values()}) > 1:
         values = ", ".join(
             f"broker {broker}: {one.retention_ms // MINUTE_MS} min and {one.check_interval_ms} ms"
-            for broker, one in sorted(told.items())
+            for broker, one in sorted(answered.items())
         )
         yield (
             f"brokers disagree on {RETENTION} and {CHECK_INTERVAL} ({values}): "

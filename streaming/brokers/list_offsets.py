@@ -2,8 +2,8 @@
 
 A log end belongs to a topic id for certain only if the topic had it both before and after the log end was
 requested. So each round ends with the ids, with which the next one begins. Ids are most of the cost of a
-round: with very many topics, a round requests only the ids of topics whose log end fell or failed, and a
-share of the others.
+round: with very many topics, a round requests only the ids of new topics, of topics whose log end fell or
+failed, and a share of the others.
 """
 
 import time
@@ -85,7 +85,7 @@ class LogEndReader:
         ends = self._broker.log_offsets(asked, earliest=False)
         is_quick = watch.is_within(LIMIT_MS)
         started = self._broker.log_offsets(self._to_start(asked), earliest=True)
-        chosen = self._to_identify(wanted, before, ends)
+        chosen = self._to_identify(wanted, before, ends).union(new if self._known else ())
         after = {topic: state for topic, state in before.items() if topic in wanted - chosen}
         after |= self._broker.topics(chosen)
         self._known, self._ends, self._count = after, ends, self._count + 1

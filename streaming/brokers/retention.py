@@ -31,24 +31,24 @@ class RetentionReader:
             interval = settings.check_interval_ms or DEFAULT_CHECK_INTERVAL_MS
             return _retention(settings.retention_ms, interval, "setting", now)
         if self._topic != OFFSETS_TOPIC:
-            self._complain(
+            self._warn(
                 f"topic {self._topic} may be a copy from another cluster, so these brokers are not asked how "
                 "long offsets are retained: set [expiry] retention to predict when they expire"
             )
             return None
         try:
-            told = self._broker.retention()
+            answered = self._broker.retention()
         except BrokerError as error:
-            self._complain(str(error))
+            self._warn(str(error))
             return None
-        self._complain(told.complaint)
-        interval = settings.check_interval_ms or told.check_interval_ms
-        return _retention(told.retention_ms, interval, "broker", now, told.default_assignor)
+        self._warn(answered.warning)
+        interval = settings.check_interval_ms or answered.check_interval_ms
+        return _retention(answered.retention_ms, interval, "broker", now, answered.default_assignor)
 
-    def _complain(self, complaint: str | None) -> None:
-        if complaint is not None and complaint != self._said:
-            _log.warning(complaint)
-        self._said = complaint
+    def _warn(self, warning: str | None) -> None:
+        if warning is not None and warning != self._said:
+            _log.warning(warning)
+        self._said = warning
 
 
 def _retention(

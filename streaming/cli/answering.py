@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
-from streaming.cli.options import Asking, print_answer, tables_of, topics_of
+from streaming.cli.options import Asking, Output, print_answer, tables_of, topics_of
 from streaming.cli.output import print_footer, warn
 from streaming.common.times import iso, to_ms
 from streaming.settings.model import Settings
@@ -16,7 +16,6 @@ from streaming.settings.model import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streaming.cli.options import Output
     from streaming.queries.bound.lag import SnapshotLagQueries
     from streaming.queries.bound.queries import SnapshotQueries
     from streaming.queries.completeness import AsOf
@@ -149,7 +148,7 @@ class Found:
     def show(
         self,
         rows: "pa.Table",
-        output: "Output",
+        output: Output,
         form: Form,
         *,
         errors: Mapping[str | None, str] | None = None,
@@ -161,12 +160,12 @@ class Found:
         if with_line and output == "table":
             print_footer([self.about])
 
-    def why_no_lag(self, output: "Output") -> list[str]:
+    def why_no_lag(self, output: Output) -> list[str]:
         """Return a remark about an unknown lag, where no line below a table contains it."""
         why = self.about.why_no_lag
         return [f"the lag is not known, because {why}"] if why and output != "table" else []
 
-    def tell(self, remarks: Iterable[str] = ()) -> int:
+    def report(self, remarks: Iterable[str] = ()) -> int:
         """Print remarks on standard error. Return the exit code: 1 if something is still loading, or a name
         is not found or has an error."""
         warn([*self.about.caveats(), *remarks])
@@ -180,16 +179,16 @@ class Found:
 
 def recreated_topics(rows: "pa.Table") -> Iterator[str]:
     """Yield remarks about offsets (rows with `of_recreated_topic`) of topics that were recreated since."""
-    from streaming.lag.restoring import MADE_ANEW
+    from streaming.lag.restoring import RECREATED
 
     found = rows.filter(rows["of_recreated_topic"]).select([*_POSITION, "of_recreated_topic"]).to_pylist()
-    return positions_told(({**row, "warning": MADE_ANEW} for row in found), most=_MOST_NAMED)
+    return position_warnings(({**row, "warning": RECREATED} for row in found), most=_MOST_NAMED)
 
 
 _POSITION: Final = ("group", "topic", "partition", "committed_offset")
 
 
-def positions_told(rows: Iterable[dict[str, Any]], *, most: int | None = None) -> Iterator[str]:
+def position_warnings(rows: Iterable[dict[str, Any]], *, most: int | None = None) -> Iterator[str]:
     """Yield the `warning` of positions, grouped by group and topic; at most `most` of these."""
     by = itemgetter("group", "topic", "warning")
     told = [(key, list(own)) for key, own in groupby(sorted(rows, key=by), by)]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal, Self, TextIO
 
 from streaming.cli.logs import logs_to
-from streaming.cli.output import for_programs, let_go, standard_error
+from streaming.cli.output import discard_output, for_programs, standard_error
 from streaming.common.escapes import json_text, shown
 from streaming.common.times import iso, now_ms
 from streaming.job.reporter import BatchReport
@@ -223,7 +223,7 @@ class _Lines(logging.Handler):
             print(text, end="", file=self._out, flush=True)
         except BrokenPipeError:
             self._is_quiet = True
-            let_go(self._out)
+            discard_output(self._out)
         except OSError:
             self._is_quiet = True
 

@@ -22,7 +22,7 @@ from streaming.cli.commands import (
     restore,
     serve,
 )
-from streaming.cli.output import complain, finish, open_closed_streams, telling, watched_output
+from streaming.cli.output import finish, open_closed_streams, print_error, stderr_optional, watched_output
 from streaming.model.errors import MisuseError, OffsetlakeError
 
 
@@ -59,7 +59,7 @@ def _run_command() -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     except click.ClickException as error:
-        with telling():
+        with stderr_optional():
             _with_advice(error).show()
         return error.exit_code
     except click.Abort:  # Ctrl-C
@@ -67,7 +67,7 @@ def _run_command() -> int:
     except BrokenPipeError:  # the reader has gone, as in `offsetlake offsets | head`
         return 0
     except OffsetlakeError as error:
-        complain(error)
+        print_error(error)
         return error.exit_code
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from streaming.cli.layout.forms import Form
-from streaming.cli.output import warn
+from streaming.cli.output import FORMATS, Format, warn
 from streaming.common.times import day_of, from_ms, iso, now_ms, parse_duration_ms, parse_moment
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streaming.brokers.broker import Broker
-    from streaming.cli.render import Format, TableStyle
+    from streaming.cli.render import TableStyle
     from streaming.queries.completeness import AsOf
     from streaming.queries.names import Missing, NameSearch, TopicPartitions
 
-    Output = Format | Literal["document"]
-
+Output = Format | Literal["document"]
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
@@ -285,7 +284,7 @@ def output_option(*more: Literal["document", "reset-csv"]) -> Option:
     return all_of(
         click.option(
             "--output",
-            type=click.Choice(["table", "json", "csv", *more]),
+            type=click.Choice([*FORMATS, *more]),
             default="table",
             show_default=True,
             help="; ".join(["Output format", *(_EXPLAINED[name] for name in more)]) + ".",
@@ -321,7 +320,7 @@ query_options = all_of(config_option, table_root_option, output_option())
 answer_options = all_of(config_option, table_root_option, output_option("document"))
 
 
-def print_listed(rows: "pa.Table", output: "Format", form: Form) -> None:
+def print_listed(rows: "pa.Table", output: Format, form: Form) -> None:
     """Print rows; a table has the columns of `form`, other formats all columns under their names."""
     from streaming.cli.render import print_rows
 
@@ -330,7 +329,7 @@ def print_listed(rows: "pa.Table", output: "Format", form: Form) -> None:
 
 def print_answer(
     rows: "pa.Table",
-    output: "Output",
+    output: Output,
     form: Form,
     about: "AsOf",
     errors: Mapping[str | None, str] | None = None,

@@ -10,10 +10,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Final, Literal, TextIO
 
 from streaming.common.escapes import shown, shown_lines
 from streaming.model.errors import OffsetlakeError
+
+Format = Literal["table", "json", "csv"]
+FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
+"""The output formats of all commands that print rows."""
 
 
 class OutputError(OffsetlakeError, OSError):
@@ -114,17 +118,17 @@ def finish(code: int) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        let_go(sys.stdout)
+        discard_output(sys.stdout)
     except OutputError as error:
-        complain(error)
+        print_error(error)
         return error.exit_code
     return code
 
 
-def complain(error: OffsetlakeError) -> None:
+def print_error(error: OffsetlakeError) -> None:
     if isinstance(error, OutputError):
-        let_go(sys.stdout)  # buffered output would fail again
-    with telling():
+        discard_output(sys.stdout)  # buffered output would fail again
+    with stderr_optional():
         print(f"offsetlake: {shown_lines(str(error))}", file=sys.stderr)
 
 
@@ -142,12 +146,12 @@ def warn(sentences: Iterable[str]) -> None:
 
 
 @contextmanager
-def telling() -> Iterator[None]:
+def stderr_optional() -> Iterator[None]:
     """Ignore failures of printing on standard error: they cannot be reported."""
     try:
         yield
     except OSError:
-        let_go(sys.stderr)
+        discard_output(sys.stderr)
 
 
 def standard_error() -> TextIO:
@@ -162,7 +166,7 @@ def standard_error() -> TextIO:
     return os.fdopen(os.dup(err.fileno()), "w", encoding=err.encoding, errors=err.errors)
 
 
-def let_go(stream: TextIO) -> None:
+def discard_output(stream: TextIO) -> None:
     """Discard all buffered output: Python would try to write it again at exit, and print an error."""
     try:
         number = stream.fileno()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from itertools import chain
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, TextIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,12 +20,9 @@ from streaming.cli.csv_lines import csv_line, csv_text, harmless
 from streaming.cli.layout.cells import parts_of
 from streaming.cli.layout.forms import Form
 from streaming.cli.layout.tables import brief_lines, uncut_lines
-from streaming.cli.output import for_programs
+from streaming.cli.output import Format, for_programs
 from streaming.cli.plain_values import is_numeric, plain_values, refuse_repeated, refuse_unprintable
 from streaming.common.escapes import json_text, shown
-
-Format = Literal["table", "json", "csv"]
-FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv")
 
 _LEAST_ROOM: Final = 40
 """Columns of a terminal; a narrower one wraps lines itself."""

@@ -37,7 +37,7 @@ class RateLimitedLog:
         self._log = log
         self._said_at: dict[str, float] = {}
 
-    def tell(self, about: str, sentence: str) -> None:
+    def warning(self, about: str, sentence: str) -> None:
         """Log a warning, unless one with the same `about` was logged within the last minute."""
         now = time.monotonic()
         if about not in self._said_at or now - self._said_at[about] >= _SELDOM_S:

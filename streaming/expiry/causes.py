@@ -58,7 +58,7 @@ class Evidence:
     """The facts known when a batch is written.
 
     `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows, as of
-    before the batch. `topic_ids` are the current topics, as `Broker.topic_ids` returns them. `held_back` are
+    before the batch. `topic_ids` are the current topics, as `Broker.topic_ids` returns them. `stalled` are
     the offsets partitions with an open transaction. `now` is in milliseconds.
     """
 
@@ -66,7 +66,7 @@ class Evidence:
     groups: pa.Table
     topic_ids: Mapping[str, str | None] | None
     retention: Retention | None
-    held_back: frozenset[int]
+    stalled: frozenset[int]
     now: int
 
 
@@ -222,7 +222,7 @@ def _is_outlived(changes: pa.Table, removed: pa.Table, due: Index, evidence: Evi
         return np.zeros(len(removed), dtype=bool)
     is_asked = pc.is_in(evidence.offsets["group"], value_set=pc.unique(removed["group"]))
     staying = _untouched(evidence.offsets.filter(is_asked), changes)
-    judged = expiry(staying, evidence.groups, evidence.retention.retention_ms, stalled=evidence.held_back)
+    judged = expiry(staying, evidence.groups, evidence.retention.retention_ms, stalled=evidence.stalled)
     codes, _ = numbered(pa.chunked_array([*staying["group"].chunks, *removed["group"].chunks], pa.string()))
     first_due = np.full(len(codes), _NEVER)
     np.minimum.at(first_due, codes[: len(staying)], _milliseconds(judged["expires_at"]))

@@ -57,7 +57,7 @@ def _with_causes(rows: pa.Table, old: LiveRows, found: Progress, topic_ids: Topi
         groups=old.groups,
         topic_ids=topic_ids(pc.unique(gone["topic"]).to_pylist()),
         retention=None if retention is None else retention.after(before),
-        held_back=frozenset(),
+        stalled=frozenset(),
         now=now,
     )
     seen_at = {number: partition.stable.since for number, partition in old.progress.partitions.items()}

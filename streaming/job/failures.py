@@ -14,7 +14,7 @@ from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.job.topic.reasons import reason_to_rebuild
 from streaming.job.topic.watch import TopicWatch
 from streaming.model.errors import MisuseError, OffsetlakeError
-from streaming.spark.java_errors import told
+from streaming.spark.java_errors import error_line
 from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
     """Convert an exception to an error with one sentence; an `OffsetlakeError` stays."""
     if isinstance(cause, OffsetlakeError):
         return cause
-    said = told(cause)
+    said = error_line(cause)
     if moved := _STATE_SCHEMA_GONE.search(said):
         return MisuseError(
             f"{doing}: expected the checkpoint where it was created, with {moved['file']}, found no such "

@@ -95,7 +95,7 @@ def _with_unknown_ends(progress: Progress) -> Progress:
             partition,
             last_stable_offset=None,
             high_watermark=None,
-            held_back_since=None,
+            open_transaction_since=None,
             unanswered_since=None,
         )
         for number, partition in progress.partitions.items()

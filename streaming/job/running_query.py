@@ -78,7 +78,7 @@ class Gate:
             self.ended_at = time.monotonic()
             self.is_writing = False
 
-    def tell_duration(self, query: StreamingQuery) -> None:
+    def report_duration(self, query: StreamingQuery) -> None:
         """Pass the duration of the newest finished batch to the writer, once."""
         if self._timed >= self._newest:
             return
@@ -110,7 +110,7 @@ def wait_for_stop(
 
 
 def _goes_on(query: StreamingQuery, gate: Gate) -> bool:
-    gate.tell_duration(query)
+    gate.report_duration(query)
     return query.isActive
 
 
@@ -132,7 +132,7 @@ def wait_for_end(query: StreamingQuery, gate: Gate, is_stopping: Callable[[], bo
             if sign in f"{cause} {failure}":
                 raise RebuildNeededError(reason) from cause
         raise as_failure("running the query", cause) from cause
-    gate.tell_duration(query)
+    gate.report_duration(query)
 
 
 def _may_stop(query: StreamingQuery, gate: Gate, asked_at: float) -> bool:

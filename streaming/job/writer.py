@@ -297,7 +297,7 @@ class BatchWriter:
             groups=before.groups,
             topic_ids=self._topic_ids(topics),
             retention=retention,
-            held_back=_held_back(self.progress),
+            stalled=_stalled(self.progress),
             now=now,
         )
         return with_causes(changes, evidence)
@@ -340,10 +340,12 @@ def _refuse_other_changes(batch_id: int, results: ShardResults, progress: Progre
         )
 
 
-def _held_back(progress: Progress) -> frozenset[int]:
+def _stalled(progress: Progress) -> frozenset[int]:
     """Return the partitions whose last stable offset is held back by an open transaction."""
     return frozenset(
-        number for number, partition in progress.partitions.items() if partition.held_back_since is not None
+        number
+        for number, partition in progress.partitions.items()
+        if partition.open_transaction_since is not None
     )
 
 

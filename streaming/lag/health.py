@@ -168,10 +168,10 @@ class Judging:
         """
         among = np.full(len(self._own.keys), NONE, np.int64)
         among[numbers] = np.arange(len(numbers))
-        held = commits.numbered_anew(among)
+        held = commits.renumbered(among)
         is_lacking = np.ones(len(numbers), np.bool_)
         is_lacking[held.keys] = False
-        own = self._own.where(numbers[is_lacking]).numbered_anew(among)
+        own = self._own.where(numbers[is_lacking]).renumbered(among)
         sampled = Samples.of(samples)
         places = sampled.places.codes_of(self._places)[self._place[numbers]]
         runs = CommitRuns.of_keys(
@@ -271,7 +271,7 @@ def facts(runs: CommitRuns, judged: Judged) -> list[pa.Array]:
     since_by_status = {
         WARNING: runs.at[windows],
         STOPPED: runs.at[lasts],
-        STALLED: runs.at[runs.stands_since[lasts]],
+        STALLED: runs.at[runs.unmoved_since[lasts]],
         REWOUND: runs.at[turns],
     }
     since = np.select([statuses == status for status in since_by_status], list(since_by_status.values()))

@@ -50,7 +50,7 @@ class Ends:
         at = np.append(held.at, NONE)[newest]
         is_known = (newest != NONE) & (moments - at <= max_age_ms)
         if "topic_id" in rows.schema.names:
-            is_known &= held.may_have_id(newest, rows["topic_id"])
+            is_known &= held.may_have_id(newest, held.id_codes(rows["topic_id"]))
         return cls(at, at, np.append(held.ends, 0)[newest], is_known, max_age_ms)
 
     @classmethod
@@ -68,33 +68,60 @@ class Ends:
         return cls(np.where(is_known, moments, NONE), until, ends, is_known, max_age_ms)
 
 
+class OffsetsOverTime:
+    """The committed offsets of n positions (`KEY` and committed_offset) at earlier moments.
+
+    `changes` (`KEY`, offset_before, written_at, sequence) are those written since these moments, in any
+    order; older ones do no harm. The offset as of a moment is the offset_before of the first change written
+    after it. Times of writing and of samples are read from the clock of the job, so the clocks of brokers do
+    not matter. A commit made before a sample but written after it counts as made after it, so that an end is
+    never compared with a newer commit.
+    """
+
+    def __init__(self, positions: pa.Table, changes: pa.Table) -> None:
+        self._offsets = numbers_or(positions["committed_offset"], 0)
+        self._is_there = to_mask(positions["committed_offset"].is_valid())
+        self._codes, of_change = _common_codes(positions, changes)
+        own = np.flatnonzero(of_change != NONE)
+        order = own[np.lexsort((to_numbers(changes["sequence"])[own], of_change[own]))]
+        written_at = to_numbers(to_milliseconds(changes["written_at"]))[order]
+        first, last = (int(written_at.min()), int(written_at.max())) if len(order) else (0, 0)
+        self._low, self._span = first - 1, last - first + 3
+        self._of_change = np.append(of_change[order], NONE)
+        # the clock may have been set back: a change counts as written no earlier than those before it
+        self._ranked = np.maximum.accumulate(self._of_change[:-1] * self._span + (written_at - self._low))
+        before = changes["offset_before"]
+        self._before = numbers_or(before, 0)[order], to_mask(before.is_valid())[order]
+
+    def at(self, numbers: Index, moments: Index) -> tuple[Index, Mask]:
+        """Return the offsets of m positions, by number, each at a moment (ms), and whether there was one."""
+        codes = self._codes[numbers]
+        asked = codes * self._span + np.clip(moments - self._low, 0, self._span - 1)
+        place = np.searchsorted(self._ranked, asked, side="right")
+        moved = np.flatnonzero((codes != NONE) & (self._of_change[place] == codes))
+        offsets, is_there = self._offsets[numbers], self._is_there[numbers]
+        offsets[moved], is_there[moved] = (values[place[moved]] for values in self._before)
+        return offsets, is_there
+
+
+def _common_codes(positions: pa.Table, changes: pa.Table) -> tuple[Index, Index]:
+    """Number the keys of n positions and m changes alike; `NONE`: the key is not on the other side.
+
+    Only the keys of the shorter side are hashed together.
+    """
+    if len(positions) < len(changes):
+        keys, of_position = Numbering.of(positions, KEY_NAMES)
+        return of_position, keys.codes_of(changes)
+    keys, of_change = Numbering.of(changes, KEY_NAMES)
+    return keys.codes_of(positions), of_change
+
+
 def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
     """Return topic, partition and committed_offset of n rows (`KEY` and committed_offset) as of the moments
-    of their log ends; committed_offset is null where there was none.
-
-    `changes` (`KEY`, offset_before, written_at, sequence) are those written since the samples, in any order;
-    older ones do no harm. The offset as of a sample is the offset_before of the first change written after
-    it. Both times are read from the clock of the job, so the clocks of brokers do not matter. A commit made
-    before a sample but written after it counts as made after it, so that an end is never compared with a
-    newer commit.
-    """
+    of their log ends; committed_offset is null where there was none. `changes` as in `OffsetsOverTime`."""
     committed = rows["committed_offset"]
     if len(changes) and len(rows):
-        keys, of_change = Numbering.of(changes, KEY_NAMES)
-        order = np.lexsort((to_numbers(changes["sequence"]), of_change))
-        of_change = of_change[order]
-        written_at = to_numbers(to_milliseconds(changes["written_at"]))[order]
-        low, span = int(written_at.min()) - 1, int(written_at.max()) - int(written_at.min()) + 3
-        # the clock may have been set back: a change counts as written no earlier than those before it
-        ranked = np.maximum.accumulate(of_change * span + (written_at - low))
-        codes = keys.codes_of(rows)
-        place = np.searchsorted(ranked, codes * span + np.clip(ends.at - low, 0, span - 1), side="right")
-        is_moved = (codes != NONE) & (np.append(of_change, NONE)[place] == codes)
-        moved = np.flatnonzero(is_moved)
-        before = take(changes.select(["offset_before"]), order[place[moved]])["offset_before"]
-        offsets, is_there = numbers_or(committed, 0).copy(), to_mask(committed.is_valid()).copy()
-        offsets[moved], is_there[moved] = numbers_or(before, 0), to_mask(before.is_valid())
-        committed = from_numbers(offsets, is_there)
+        committed = from_numbers(*OffsetsOverTime(rows, changes).at(np.arange(len(rows)), ends.at))
     return pa.table([rows["topic"], rows["partition"], committed], ["topic", "partition", "committed_offset"])
 
 

@@ -19,7 +19,7 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, HOUR_MS
 from streaming.common.timestamps import to_timestamps
-from streaming.lag.lag_time import Ends, as_of_ends
+from streaming.lag.lag_time import OffsetsOverTime
 from streaming.lag.log_ranges import lag_of
 from streaming.lag.pauses import groups_of
 from streaming.lag.positions import LagReader, topics_in
@@ -98,9 +98,8 @@ def _begun(
     starts, stops = (np.searchsorted(samples.codes, codes, side) for side in ("left", "right"))
     lengths = stops - starts
     lasts = np.cumsum(lengths) - 1
-    number, place = spread(starts, lengths)
-    pairs = take(positions, number)
-    is_behind, is_known, read = _behind(at, pairs, commits, samples, place, max_age_ms, min_lag)
+    number, place = spread(starts, lengths)  # a pair for each sample of a position
+    is_behind, is_known, read = _behind(at, positions, commits, samples, number, place, min_lag)
     # `begin`: the pair at which the stretch of lag that contains each pair begins
     before = np.maximum(place - 1, 0)
     is_first = place == starts[number]
@@ -123,23 +122,22 @@ def _begun(
 
 def _behind(
     at: LagReader,
-    pairs: pa.Table,
+    positions: pa.Table,
     commits: _CommitsSince,
     samples: Samples,
+    number: Index,
     place: Index,
-    max_age_ms: int,
     min_lag: int,
 ) -> tuple[Mask, Mask, int]:
-    """Return for n pairs of a position and a sample whether the lag is above `min_lag` and whether it is
-    known, and the number of commits read."""
-    is_known = samples.may_have_id(place, pairs["topic_id"])
-    is_known &= samples.at[place] >= (at.whole_since() or 0)
+    """Return for n pairs of a position (its number) and a sample (its place) whether the lag is above
+    `min_lag` and whether it is known, and the number of commits read."""
+    sampled_at = samples.at[place]
+    is_known = samples.may_have_id(place, samples.id_codes(positions["topic_id"])[number])
+    is_known &= sampled_at >= (at.whole_since() or 0)
     if not is_known.any():
         return is_known, is_known, 0
-    ends = Ends(samples.at[place], samples.at[place], samples.ends[place], is_known, max_age_ms)
-    first = int(ends.at[is_known].min())
-    written = commits.read(groups_of(pairs), first + 1)
-    held = as_of_ends(pairs, ends, written)["committed_offset"]
-    is_known &= to_mask(held.is_valid())
-    is_behind: Mask = is_known & (lag_of(ends.ends, numbers_or(held, 0)) > min_lag)
+    written = commits.read(groups_of(positions), int(sampled_at[is_known].min()) + 1)
+    offsets, is_there = OffsetsOverTime(positions, written).at(number, sampled_at)
+    is_known &= is_there
+    is_behind: Mask = is_known & (lag_of(samples.ends[place], offsets) > min_lag)
     return is_behind, is_known, len(written)

@@ -13,12 +13,12 @@ from streaming.lag.samples import NONE, Places
 from streaming.model.schemas import KEY, TIMESTAMP
 
 UNREADABLE: Final = "none of its commits could be read: there is no offset to put back"
-MADE_ANEW: Final = "the topic was recreated after the commit: the offset belongs to another log"
+RECREATED: Final = "the topic was recreated after the commit: the offset belongs to another log"
 START_PASSED: Final = "the log starts after the offset: the records to read next were deleted"
 BEYOND_END: Final = "the log ends before it"
 NEWER_UNREADABLE: Final = "a newer commit could not be read: the group may have been elsewhere"
 LOG_UNKNOWN: Final = "the log is not known: its topic is gone, or was not sampled lately"
-WARNINGS: Final = (UNREADABLE, MADE_ANEW, START_PASSED, BEYOND_END, NEWER_UNREADABLE, LOG_UNKNOWN)
+WARNINGS: Final = (UNREADABLE, RECREATED, START_PASSED, BEYOND_END, NEWER_UNREADABLE, LOG_UNKNOWN)
 """Why a restored offset may not do what the operator wants. A position has the first that holds."""
 
 RESTORED: Final = pa.schema(

@@ -29,7 +29,7 @@ _PLACED: Final = pa.schema(
     ]
 )
 
-NOBODY_THERE: Final = "while no member was there"
+NO_MEMBERS: Final = "while no member was there"
 """The commit came from a tool, or from consumers that assign partitions themselves."""
 
 Members = list[dict[str, str | None]] | None
@@ -129,12 +129,12 @@ def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
 
 
 def brief_words_of(was_empty: bool | None, members: Members) -> str | None:
-    """Return `NOBODY_THERE`, or the members that can have committed; None: not known.
+    """Return `NO_MEMBERS`, or the members that can have committed; None: not known.
 
     >>> brief_words_of(False, [{"client_id": "app-2", "client_host": "/10.0.0.2"}])
     'app-2/10.0.0.2'
     """
-    return NOBODY_THERE if was_empty else ", ".join(_named(members)) or None
+    return NO_MEMBERS if was_empty else ", ".join(_named(members)) or None
 
 
 def _named(members: Members) -> list[str]:
@@ -153,7 +153,7 @@ def words_of(was_empty: bool | None, members: Members, *, most: int | None = Non
     'it is not known who was a member then'
     """
     if was_empty:
-        return f"{NOBODY_THERE}: by a tool, or a consumer that assigns partitions itself"
+        return f"{NO_MEMBERS}: by a tool, or a consumer that assigns partitions itself"
     if was_empty is None or members is None:
         return "it is not known who was a member then"
     named = _named(members)[:most]

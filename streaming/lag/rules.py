@@ -211,7 +211,7 @@ def judge(
     low = counted((runs.lags != NONE) & (runs.lags <= rules.min_lag))
     was_low = low[followed] > low[windows]
     was_unknown = within(~runs.is_sampled) > 0
-    is_equal = runs.stands_since[lasts] <= windows
+    is_equal = runs.unmoved_since[lasts] <= windows
     falls, seen = _falls(runs, windows, lasts, moments, rules)
     # a commit before the window shows the offset at its start; without one, half a window has to be known
     is_whole = (in_time > chains) | (last_at - runs.at[windows] >= rules.window_ms // 2)

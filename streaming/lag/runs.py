@@ -88,7 +88,7 @@ class Commits:
             return self
         return type(self)(*(getattr(self, field.name)[chosen] for field in fields(Commits)))
 
-    def numbered_anew(self, numbers: Index) -> Self:
+    def renumbered(self, numbers: Index) -> Self:
         """Return the commits with the key k replaced by `numbers[k]` (`NONE`: leave them out)."""
         keys = numbers[self.keys]
         return replace(self, keys=keys).where(keys != NONE)
@@ -236,7 +236,7 @@ class CommitRuns:
         return own
 
     @cached_property
-    def stands_since(self) -> Index:
+    def unmoved_since(self) -> Index:
         """The number of the first of the consecutive commits up to each with the same offset."""
         numbers = np.arange(len(self.at))
         is_first = ~self.is_follower | (self.steps != 0)

@@ -168,12 +168,18 @@ class Samples:
         are_two: Mask = (one != NONE) & (other != NONE) & ~self.is_same_log(one, other)
         return are_two
 
-    def may_have_id(self, numbers: Index, ids: pa.ChunkedArray) -> Mask:
-        """Return for n samples (numbers, or `NONE`) and n topic ids (null: not known) whether the ids do
-        not differ."""
+    def id_codes(self, ids: pa.ChunkedArray) -> Index:
+        """Return the numbers of n topic ids (null: not known) for `may_have_id`."""
+        codes: Index = np.where(
+            to_mask(ids.is_null()), NONE, numbers_or(_index_in(ids, self.id_names), _GONE)
+        )
+        return codes
+
+    def may_have_id(self, numbers: Index, ids: Index) -> Mask:
+        """Return for n samples (numbers, or `NONE`) and n topic ids (`id_codes`) whether the ids do not
+        differ."""
         own = np.append(self.ids, NONE)[numbers]
-        others = numbers_or(_index_in(ids, self.id_names), _GONE)
-        may: Mask = (own == NONE) | (own == others) | to_mask(ids.is_null())
+        may: Mask = (own == NONE) | (own == ids) | (ids == NONE)
         return may
 
     def _if_of(self, codes: Index, moments: Index, found: Index, *, is_since: bool = False) -> Index:

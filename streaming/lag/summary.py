@@ -4,10 +4,9 @@ from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, scaled, to_mask
-from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbered, ranks
+from streaming.common.keys import KEY_NAMES, Numbering, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.samples import NONE
@@ -77,12 +76,14 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
 def worst_positions(summed: pa.Table, by: By, rows: pa.Table) -> pa.Table:
     """Return the worst position of each of n rows of `lag_by`, taken from the `rows` it summed: n rows
     with `KEY`, committed_offset, topic_id and lag, null where no position has lag."""
-    rows = rows.select([*KEY_NAMES, "committed_offset", "topic_id", "lag"])
-    rows = rows.filter(pc.greater(rows["lag"], from_numbers(np.zeros(1, np.int64))[0]))
     own, other = (by, "worst_topic") if by == "group" else ("worst_group", by)
     asked = pa.table([summed[own], summed[other], summed["worst_partition"]], KEY_NAMES)
-    keys, codes = Numbering.of(rows, KEY_NAMES)
-    return take(rows, np.append(firsts(codes), NONE)[keys.codes_of(asked)])
+    keys, codes = Numbering.of(asked, KEY_NAMES)
+    found = keys.codes_of(rows)
+    places = np.flatnonzero((found != NONE) & (numbers_or(rows["lag"], 0) > 0))
+    place_of = np.full(len(asked), NONE, np.int64)
+    place_of[found[places]] = places
+    return take(rows.select([*KEY_NAMES, "committed_offset", "topic_id", "lag"]), place_of[codes])
 
 
 _LAST: Final = 2**63 - 1

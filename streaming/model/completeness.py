@@ -71,7 +71,7 @@ class Completeness:
             return CURRENT
         if partition.behind:
             return BEHIND
-        return UNANSWERED if partition.held_back_since is None else STALLED
+        return UNANSWERED if partition.open_transaction_since is None else STALLED
 
     def _is_old(self, partition: PartitionProgress) -> bool:
         is_now = self.was_observed is None and not self.is_silent

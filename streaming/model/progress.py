@@ -13,7 +13,7 @@ from streaming.model.totals import Totals, totals_from_document
 
 T = TypeVar("T")
 
-PROGRESS_FORMAT: Final = 4
+PROGRESS_FORMAT: Final = 5
 """Version of the document: incremented with every field or meaning that another release does not know."""
 
 
@@ -82,7 +82,7 @@ class PartitionProgress:
     high_watermark: int | None = None
     load_target: int | None = None
     loaded: bool = False
-    held_back_since: int | None = None  # ms; since then the ends differ and the lower one has not moved
+    open_transaction_since: int | None = None  # ms; the lower end has not moved since
     unanswered_since: int | None = None
     stable: Reached = Reached()
     whole: Reached = Reached()
@@ -111,22 +111,24 @@ class PartitionProgress:
         ends = known.at_least(position)
         if ends.last_stable_offset == known.last_stable_offset:
             return self
-        is_held_back = self.held_back_since is not None and position < ends.high_watermark
-        since = self.held_back_since if now is None else now
-        return replace(self, **asdict(ends), held_back_since=since if is_held_back else None)
+        is_held_back = self.open_transaction_since is not None and position < ends.high_watermark
+        since = self.open_transaction_since if now is None else now
+        return replace(self, **asdict(ends), open_transaction_since=since if is_held_back else None)
 
     def with_ends(self, ends: PartitionEnds, now: int) -> "PartitionProgress":
         """Return the progress with the ends that the broker returned at `now` (ms)."""
         ends = ends.at_least(self.position)  # a batch may have read on meanwhile
         is_held_back = ends.last_stable_offset < ends.high_watermark
         stands_still = is_held_back and ends.last_stable_offset == self.last_stable_offset
-        since = self.held_back_since if stands_still and self.held_back_since is not None else now
+        since = (
+            self.open_transaction_since if stands_still and self.open_transaction_since is not None else now
+        )
         seen = replace(
             self,
             last_stable_offset=ends.last_stable_offset,
             high_watermark=ends.high_watermark,
             load_target=ends.last_stable_offset if self.load_target is None else self.load_target,
-            held_back_since=since if is_held_back else None,
+            open_transaction_since=since if is_held_back else None,
             unanswered_since=None,
             stable=self.stable.with_end(ends.last_stable_offset, self.position, now),
             whole=self.whole.with_end(ends.high_watermark, self.position, now),

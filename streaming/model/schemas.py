@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from decoders import RECORD_SCHEMA
 
-TABLES_FORMAT: Final = 5
+TABLES_FORMAT: Final = 6
 """Version of the tables: incremented with every column or meaning that another release does not know."""
 
 KEY: Final = [
@@ -208,7 +208,7 @@ PROGRESS: Final = pa.field(
                             pa.field("last_stable_offset", pa.int64()),
                             pa.field("high_watermark", pa.int64()),
                             pa.field("loaded", pa.bool_()),
-                            pa.field("held_back_since", TIMESTAMP),
+                            pa.field("open_transaction_since", TIMESTAMP),
                             pa.field("read_until", TIMESTAMP),  # everything up to it; null = loading
                         ]
                     )

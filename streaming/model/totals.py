@@ -36,8 +36,8 @@ MAX_UNKNOWN_KINDS: Final = 100
 class Totals:
     """Counters of all records read since the tables began.
 
-    `decoded` includes the tombstones. `misplaced` counts records in another partition than that of their
-    group, which are ignored; `clamped` timestamps outside the years 1 to 9999, which no table can hold.
+    `decoded` includes the tombstones. `wrong_partition` counts records that are not in the partition of their
+    group, and are ignored; `clamped` timestamps outside the years 1 to 9999, which no table can hold.
     `unknown` is ordered by type and version (none: last) and has at most `MAX_UNKNOWN_KINDS` kinds;
     `unknown_others` counts the records of all others: random bytes would otherwise fill every commit.
     """
@@ -45,7 +45,7 @@ class Totals:
     decoded: int = 0
     tombstones: int = 0
     malformed: int = 0
-    misplaced: int = 0
+    wrong_partition: int = 0
     clamped: int = 0
     unknown_others: int = 0
     unknown: tuple[UnknownRecords, ...] = ()

@@ -50,7 +50,7 @@ def _pack_one(records: pa.Table, partition_count: int | None) -> bytes:
         is_placed = _is_placed(records, partition_count)
         if not pc.all(is_placed).as_py():
             placed = records.filter(is_placed)
-    totals = count_records(placed) + Totals(misplaced=len(records) - len(placed))
+    totals = count_records(placed) + Totals(wrong_partition=len(records) - len(placed))
     return pack(drop_superseded(placed), totals)
 
 

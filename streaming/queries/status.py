@@ -20,7 +20,7 @@ STATUS: Final = pa.schema(
         ("high_watermark", pa.int64()),
         ("behind", pa.int64()),  # source offsets between position and last stable offset
         ("loaded", pa.bool_()),
-        ("held_back_since", TIMESTAMP),  # null: no open transaction holds the partition back
+        ("open_transaction_since", TIMESTAMP),  # null: no open transaction holds the partition back
     ]
 )
 
@@ -49,7 +49,7 @@ def partitions(about: AsOf) -> pa.Table:
             "high_watermark": partition.as_shown.high_watermark,
             "behind": partition.as_shown.behind,
             "loaded": partition.loaded,
-            "held_back_since": from_ms(partition.held_back_since),
+            "open_transaction_since": from_ms(partition.open_transaction_since),
         }
         for number, partition in all_partitions(about.progress).items()
     ]

@@ -29,7 +29,7 @@ OF_CONNECTIONS: Final = (Py4JNetworkError, ConnectionError, EOFError)
 _END_LIMIT_S: Final = 5.0
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return one line about an error: for one of the JVM the innermost cause, with advice if there is any."""
     text = _innermost(error)
     found = _JAVA.fullmatch(text)

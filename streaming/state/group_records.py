@@ -9,13 +9,13 @@ Where Kafka's replay fails because records contradict each other (members of a r
 another type), the later record wins here.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from decoders import document_parts
 from streaming.common.keys import PlacedGroup
 from streaming.state.group_types import CURRENT_OF_MEMBER, ENDS_GROUP, TYPE_OF_RECORD
 
@@ -62,6 +62,9 @@ GroupRecords: TypeAlias = dict[tuple[int, str], GroupEvent]
 Value: TypeAlias = Mapping[str, Any]
 """The value of a record; field names and omissions are as in Kafka's JSON."""
 
+GroupValues: TypeAlias = Mapping[tuple[int, str], Value]
+"""The values of the records of one group, by record type and part."""
+
 
 def read_events(records: pa.Table) -> list[GroupEvent]:
     """Convert decoded records that are not offset commits, in the given order."""
@@ -92,32 +95,25 @@ def fold_events(kept: GroupRecords, events: Iterable[GroupEvent]) -> GroupRecord
     return records
 
 
-def values_of(records: GroupRecords, record_type: int) -> dict[str, Value]:
+def values_of(values: GroupValues, record_type: int) -> dict[str, Value]:
     """Return the values of a record type by member id or regular expression."""
-    return {
-        part: json.loads(event.value)
-        for (of_type, part), event in records.items()
-        if of_type == record_type and event.value is not None
-    }
+    return {part: value for (of_type, part), value in values.items() if of_type == record_type}
 
 
-def single_value(records: GroupRecords, record_type: int) -> Value:
+def single_value(values: GroupValues, record_type: int) -> Value:
     """Return the value of a record type whose key is only the group; empty if absent."""
-    event = records.get((record_type, ""))
-    value: Value = {} if event is None or event.value is None else json.loads(event.value)
-    return value
+    return values.get((record_type, ""), {})
 
 
 def _event(row: Mapping[str, Any]) -> GroupEvent:
-    document = json.loads(row["document"])
-    key, value = document["key"]["data"], document["value"]
+    key, value = document_parts(row["document"])
     parts = [text for name, text in key.items() if name not in ("group", "groupId")]
     return GroupEvent(
         source_partition=row["source_partition"],
         group=row["group"],
         record_type=row["record_type"],
         part=parts[0] if parts else "",
-        value=None if value is None else json.dumps(value["data"], ensure_ascii=False, separators=(",", ":")),
+        value=value,
         source_offset=row["source_offset"],
         source_timestamp=row["source_timestamp"],
     )

@@ -4,12 +4,13 @@ A group is described as by a coordinator that has replayed its records (Kafka 4.
 `ConsumerGroup`, `StreamsGroup`, `ShareGroup`).
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from streaming.state.group_records import GroupRecords, Value, single_value, values_of
+from streaming.state.group_records import GroupRecords, GroupValues, Value, single_value, values_of
 from streaming.state.group_types import (
     CLASSIC,
     CONSUMER,
@@ -62,20 +63,21 @@ SIMPLE: Final = Group(type=CLASSIC.name, protocol_type="", state="Empty")
 """A group with committed offsets but without records of its own, as in ListGroups."""
 
 
-def describe(records: GroupRecords) -> Group | None:
-    """Return the group of these records; None without records."""
+def describe(records: GroupRecords, loads: Callable[[str], Value] = json.loads) -> Group | None:
+    """Return the group of these records; None without records. `loads` reads the JSON of a value."""
     if not records:
         return None
     newest = max(records.values(), key=lambda event: event.source_offset)
-    described = _DESCRIBE[TYPE_OF_RECORD[newest.record_type]](records)
+    values = {key: loads(event.value) for key, event in records.items() if event.value is not None}
+    described = _DESCRIBE[TYPE_OF_RECORD[newest.record_type]](values, is_in_detail(records))
     return replace(described, source_offset=newest.source_offset, source_timestamp=newest.source_timestamp)
 
 
 # --- classic groups --------------------------------------------------------------------------------------
 
 
-def _classic(records: GroupRecords) -> Group:
-    value = single_value(records, CLASSIC.group)
+def _classic(values: GroupValues, in_detail: bool) -> Group:
+    value = single_value(values, CLASSIC.group)
     timestamp = value.get("currentStateTimestamp", -1)
     return Group(
         type=CLASSIC.name,
@@ -84,7 +86,7 @@ def _classic(records: GroupRecords) -> Group:
         state="Stable" if value["members"] else "Empty",
         generation_or_epoch=value["generation"],
         state_timestamp=None if timestamp == -1 else timestamp,
-        members=classic_members(value, in_detail=is_in_detail(records)),
+        members=classic_members(value, in_detail=in_detail),
         subscribed_topics=classic_topics(value),
     )
 
@@ -103,14 +105,14 @@ class _Assignments:
     described: tuple[Member, ...]
 
     @classmethod
-    def read(cls, records: GroupRecords, kind: AssignedGroupType) -> "_Assignments":
-        members, current = member_values(records, kind), values_of(records, kind.current)
+    def read(cls, values: GroupValues, kind: AssignedGroupType, in_detail: bool) -> "_Assignments":
+        members, current = member_values(values, kind), values_of(values, kind.current)
         return cls(
             members,
             current,
-            epoch=single_value(records, kind.group).get("epoch", _FIRST_EPOCH),
-            target=single_value(records, kind.target).get("assignmentEpoch", _FIRST_EPOCH),
-            described=assigned_members(records, kind, members, current, in_detail=is_in_detail(records)),
+            epoch=single_value(values, kind.group).get("epoch", _FIRST_EPOCH),
+            target=single_value(values, kind.target).get("assignmentEpoch", _FIRST_EPOCH),
+            described=assigned_members(values, kind, members, current, in_detail=in_detail),
         )
 
     def state(self, *, stable: int) -> str:
@@ -129,8 +131,8 @@ def _subscribed_names(members: Mapping[str, Value]) -> set[str]:
     return {topic for member in members.values() for topic in member["subscribedTopicNames"]}
 
 
-def _consumer(records: GroupRecords) -> Group:
-    held = _Assignments.read(records, CONSUMER)
+def _consumer(values: GroupValues, in_detail: bool) -> Group:
+    held = _Assignments.read(values, CONSUMER, in_detail)
     return Group(
         type=CONSUMER.name,
         protocol_type=CONSUMER.name,
@@ -138,7 +140,7 @@ def _consumer(records: GroupRecords) -> Group:
         state=held.state(stable=0) if held.members else "Empty",
         generation_or_epoch=held.epoch,
         members=held.described,
-        subscribed_topics=_consumer_topics(held.members, values_of(records, CONSUMER_REGULAR_EXPRESSION)),
+        subscribed_topics=_consumer_topics(held.members, values_of(values, CONSUMER_REGULAR_EXPRESSION)),
         assignment_epoch=held.target,
     )
 
@@ -166,8 +168,8 @@ def _consumer_topics(members: Mapping[str, Value], resolved: Mapping[str, Value]
     return tuple(sorted(topics))
 
 
-def _share(records: GroupRecords) -> Group:
-    held = _Assignments.read(records, SHARE)
+def _share(values: GroupValues, in_detail: bool) -> Group:
+    held = _Assignments.read(values, SHARE, in_detail)
     return Group(
         type=SHARE.name,
         protocol_type=SHARE.name,
@@ -179,11 +181,11 @@ def _share(records: GroupRecords) -> Group:
     )
 
 
-def _streams(records: GroupRecords) -> Group:
-    held, topology = _Assignments.read(records, STREAMS), single_value(records, STREAMS_TOPOLOGY)
+def _streams(values: GroupValues, in_detail: bool) -> Group:
+    held, topology = _Assignments.read(values, STREAMS, in_detail), single_value(values, STREAMS_TOPOLOGY)
     if not held.members:
         state = "Empty"
-    elif topology.get("epoch") != _validated_topology_epoch(single_value(records, STREAMS.group)):
+    elif topology.get("epoch") != _validated_topology_epoch(single_value(values, STREAMS.group)):
         state = "NotReady"
     else:
         state = held.state(stable=1)
@@ -213,7 +215,7 @@ def _streams_topics(topology: Value) -> tuple[str, ...]:
     return tuple(sorted(topics))
 
 
-_DESCRIBE: Final[Mapping[str, Callable[[GroupRecords], Group]]] = {
+_DESCRIBE: Final[Mapping[str, Callable[[GroupValues, bool], Group]]] = {
     CLASSIC.name: _classic,
     CONSUMER.name: _consumer,
     SHARE.name: _share,

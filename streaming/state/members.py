@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import decoders
-from streaming.state.group_records import GroupRecords, Value, single_value, values_of
+from streaming.state.group_records import GroupRecords, GroupValues, Value, single_value, values_of
 from streaming.state.group_types import CONSUMER, STREAMS, AssignedGroupType
 
 IN_DETAIL_UP_TO: Final = 8 * 1024 * 1024
@@ -179,14 +179,14 @@ def _short_assignment(assignment: str) -> tuple[TopicAssignment, ...] | None:
 # --- groups whose coordinator assigns partitions ---------------------------------------------------------
 
 
-def member_values(records: GroupRecords, kind: AssignedGroupType) -> dict[str, Value]:
+def member_values(values: GroupValues, kind: AssignedGroupType) -> dict[str, Value]:
     """Return the members' values by id; a member may have nothing but a current assignment."""
-    current = {part: _UNNAMED for of_type, part in records if of_type == kind.current}
-    return dict(sorted({**current, **values_of(records, kind.member)}.items()))
+    current = {part: _UNNAMED for of_type, part in values if of_type == kind.current}
+    return dict(sorted({**current, **values_of(values, kind.member)}.items()))
 
 
 def assigned_members(
-    records: GroupRecords,
+    values: GroupValues,
     kind: AssignedGroupType,
     members: Mapping[str, Value],
     current: Mapping[str, Value],
@@ -194,8 +194,8 @@ def assigned_members(
     in_detail: bool,
 ) -> tuple[Member, ...]:
     """Return the members of a group from their metadata and current assignments, ordered as `members`."""
-    target = values_of(records, kind.target_member) if in_detail else {}
-    names = _topic_names(records, kind) if in_detail else {}
+    target = values_of(values, kind.target_member) if in_detail else {}
+    names = _topic_names(values, kind) if in_detail else {}
     return tuple(
         Member(
             member_id=member_id,
@@ -239,10 +239,10 @@ def _is_classic(value: Value) -> bool:
     return value.get("classicMemberMetadata", {}) is not None
 
 
-def _topic_names(records: GroupRecords, kind: AssignedGroupType) -> dict[str, str]:
+def _topic_names(values: GroupValues, kind: AssignedGroupType) -> dict[str, str]:
     if kind.names is None:
         return {}
-    value = single_value(records, kind.names)
+    value = single_value(values, kind.names)
     return {topic["topicId"]: topic["topicName"] for name in kind.name_lists for topic in value.get(name, ())}
 
 

@@ -13,8 +13,10 @@ reaches for everything below the last stable offset (Kafka: `OffsetMetadataManag
   of the group creates the group again.
 """
 
-from collections.abc import Iterable, Iterator, Set
+import json
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -32,6 +34,7 @@ from streaming.state.group_records import (
     GROUP_RECORDS,
     GroupEvent,
     GroupRecords,
+    Value,
     fold_events,
     read_events,
     read_unreadable_events,
@@ -228,14 +231,15 @@ def _group_transitions(
         before = about_groups.before.get(group) or records_of_others.get(group)
         after = about_groups.after.get(group, before)
         event = last_event.get(group)
+        loads = cache(json.loads)  # most records of a large group are the same before and after
         yield GroupTransition(
             group=group,
-            before=_group(before, number is not None and bool(had[number])),
-            after=_group(after, number is not None and bool(has[number])),
+            before=_group(before, number is not None and bool(had[number]), loads),
+            after=_group(after, number is not None and bool(has[number]), loads),
             is_ended=event.ends_group if event else number is not None and bool(is_emptied[number]),
             record=(event.source_offset, event.source_timestamp) if event else newest_records[numbers[group]],
         )
 
 
-def _group(records: GroupRecords | None, has_offsets: bool) -> Group | None:
-    return describe(records) if records else SIMPLE if has_offsets else None
+def _group(records: GroupRecords | None, has_offsets: bool, loads: Callable[[str], Value]) -> Group | None:
+    return describe(records, loads) if records else SIMPLE if has_offsets else None

@@ -65,7 +65,7 @@ def observation_row(progress: Progress) -> pa.Table:
             "last_stable_offset": one.as_shown.last_stable_offset,
             "high_watermark": one.as_shown.high_watermark,
             "loaded": one.loaded,
-            "held_back_since": from_ms(one.held_back_since),
+            "open_transaction_since": from_ms(one.open_transaction_since),
             "read_until": from_ms(read_until(one, progress)) if one.loaded else None,
         }
         for number, one in sorted(progress.partitions.items())
@@ -179,7 +179,9 @@ def _progress(row: dict[str, Any], newest: Progress) -> Progress:
 
 def _partition(kept: dict[str, Any]) -> PartitionProgress:
     reached = Reached(as_of=to_ms(kept.pop("read_until")))
-    return PartitionProgress(**{**kept, "held_back_since": to_ms(kept["held_back_since"]), "whole": reached})
+    return PartitionProgress(
+        **{**kept, "open_transaction_since": to_ms(kept["open_transaction_since"]), "whole": reached}
+    )
 
 
 def _loaded(progress: Progress) -> list[int]:

@@ -22,7 +22,7 @@ from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.listing import describe_alerts, list_alerts
 from streaming.alerts.receivers import DeliveryError, LogLines, Receiver, post, receivers
 from streaming.alerts.rules import OFFSET_EXPIRING
-from streaming.alerts.table import AlertState, AlertTable, Told
+from streaming.alerts.table import AlertState, AlertTable, TrackedEpisode
 from streaming.alerts.watch import AlertWatch
 
 
@@ -151,7 +151,7 @@ def test_one_message_that_is_refused_does_not_hold_back_others(lake: Lake, hook:
     class Picky:
         name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
 
-        def send(self, news: list[Told], now: int) -> None:
+        def send(self, news: list[TrackedEpisode], now: int) -> None:
             hook.status = 400 if news[0].episode.finding.group == "bad" else 200
             real.send(news, now)
 
@@ -167,7 +167,7 @@ def test_receiver_without_an_answer_is_not_asked_for_each_message(lake: Lake) ->
         name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
         attempts = 0
 
-        def send(self, news: list[Told], now: int) -> None:
+        def send(self, news: list[TrackedEpisode], now: int) -> None:
             self.attempts += 1
             post("http://127.0.0.1:1/", {}, {}, 1_000)
 
@@ -461,7 +461,7 @@ def test_a_receiver_that_hangs_stops_neither_evaluation_nor_others(lake: Lake, h
     class Hanging:
         name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
 
-        def send(self, news: list[Told], now: int) -> None:
+        def send(self, news: list[TrackedEpisode], now: int) -> None:
             released.wait(30)
 
     lake.now = lake.tables.progress().heartbeat  # the clock of the watch is the real one, long after
@@ -604,7 +604,7 @@ class Picky:
         self.requests = 0
         self.is_silent = False
 
-    def send(self, news: Sequence[Told], now: int) -> None:
+    def send(self, news: Sequence[TrackedEpisode], now: int) -> None:
         self.requests += 1
         if self.is_silent:
             raise DeliveryError("no answer", is_answer=False)

@@ -137,7 +137,7 @@ def follow(root: str) -> None:
 def look(tailer: Tailer) -> tuple[float, float]:
     """Look once; return milliseconds of the wall and of the processor."""
     wall, cpu = time.perf_counter(), time.process_time()
-    assert tailer.look()
+    assert tailer.poll()
     return 1_000 * (time.perf_counter() - wall), 1_000 * (time.process_time() - cpu)
 
 

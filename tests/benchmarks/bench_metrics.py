@@ -66,7 +66,7 @@ def work(root: str) -> None:
     """Work out assessments and bytes in this process, and print what each took."""
     tables, settings = Tables(root), read_settings()
     tailer = Tailer(tables, clock=lambda: bench_lag.NOW, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     print(f"{'':40}{'wall ms':>9}{'cpu ms':>9}")
     refresher = Refresher(
         tables,

@@ -46,19 +46,19 @@ def retention(
 
 def test_brokers_that_agree_are_not_spoken_of() -> None:
     told = agreed_retention(dict.fromkeys((1, 2), BrokerSettings(7 * DAY, 600_000)), {})
-    assert (told.retention_ms, told.check_interval_ms, told.complaint) == (7 * DAY, 600_000, None)
+    assert (told.retention_ms, told.check_interval_ms, told.warning) == (7 * DAY, 600_000, None)
 
 
 def test_of_brokers_that_disagree_the_shortest_retention_counts_and_the_longest_interval() -> None:
     told = agreed_retention({1: BrokerSettings(7 * DAY, 300_000), 2: BrokerSettings(DAY, 5_000)}, {})
     assert (told.retention_ms, told.check_interval_ms) == (DAY, 300_000)
-    assert told.complaint is not None
-    assert "broker 1: 10080 min and 300000 ms, broker 2: 1440 min and 5000 ms" in told.complaint
+    assert told.warning is not None
+    assert "broker 1: 10080 min and 300000 ms, broker 2: 1440 min and 5000 ms" in told.warning
 
 
 def test_brokers_that_do_not_answer_are_named() -> None:
     told = agreed_retention({1: BrokerSettings(DAY, 5_000)}, {2: "timed out", 3: "timed out"})
-    assert told.complaint == "not all brokers report how long they retain offsets (broker 2, 3: timed out)"
+    assert told.warning == "not all brokers report how long they retain offsets (broker 2, 3: timed out)"
 
 
 def test_without_any_answer_the_error_says_what_to_do() -> None:
@@ -85,7 +85,7 @@ def test_of_brokers_that_disagree_no_assignor_is_known() -> None:
     for others, agreed in (("uniform", "uniform"), ("range", None), (None, None)):
         told = {1: BrokerSettings(DAY, 5_000, "uniform"), 2: BrokerSettings(DAY, 5_000, others)}
         found = agreed_retention(told, {})
-        assert (found.default_assignor, found.complaint) == (agreed, None)
+        assert (found.default_assignor, found.warning) == (agreed, None)
 
 
 # --- the settings ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from deltalake import CommitProperties, write_deltalake
 from table_batches import append, group, heartbeat, offset
 
 from streaming.cli.main import cli
-from streaming.cli.render import FORMATS
+from streaming.cli.output import FORMATS
 from streaming.common.times import now_ms
 from streaming.model.progress import PROGRESS_FORMAT, PartitionEnds, PartitionProgress, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH

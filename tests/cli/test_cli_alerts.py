@@ -11,7 +11,7 @@ import pytest
 from alert_tables import DAY, HOUR, RETENTION, Lake
 from http_receiver import HttpReceiver, running_receiver
 
-from streaming.cli.render import FORMATS
+from streaming.cli.output import FORMATS
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionEnds
 

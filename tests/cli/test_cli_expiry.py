@@ -155,7 +155,7 @@ def test_what_is_not_loaded_is_left_out_and_what_is_stalled_is_unknown(history: 
     partitions = dict(history.progress.partitions)
     partitions[0] = replace(partitions[0], loaded=False)
     old = Reached(as_of=history.now - COMPLETE_WITHIN_MS - 1)
-    partitions[1] = replace(partitions[1], held_back_since=history.now - HOUR, whole=old)
+    partitions[1] = replace(partitions[1], open_transaction_since=history.now - HOUR, whole=old)
     partitions[2] = replace(partitions[2], last_stable_offset=11, whole=old)
     names = ["loading", "stalled", "behind"]
     history.write(

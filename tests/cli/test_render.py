@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.cli.layout.forms import SQL
-from streaming.cli.render import FORMATS, Format, TableStyle, print_rows
+from streaming.cli.output import FORMATS, Format
+from streaming.cli.render import TableStyle, print_rows
 from streaming.model import schemas
 from streaming.model.schemas import GROUPS, OFFSETS
 

@@ -35,7 +35,7 @@ def test_what_anybody_may_cause_is_said_once_a_minute(
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
     seldom = RateLimitedLog(LOG)
     for about, sentence in ("a", "1"), ("b", "2"), ("a", "3"), ("a", "4"), ("b", "5"), ("b", "6"):
-        seldom.tell(about, sentence)
+        seldom.warning(about, sentence)
     assert said == ["1", "2", "4", "5"]
 
 

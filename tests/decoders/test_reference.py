@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from record_strategies import Record, arbitrary_records, damaged_records, outcome_of, records
 
-from decoders import DecodeError, ErrorKind, decode_document
+from decoders import DecodeError, ErrorKind, decode_document, document_parts
 from decoders.formats.group_parts import GROUP_KEY
 from decoders.formats.record_types import RECORD_TYPES
 from decoders.formats.wire import INT16, INT32, INT64, VARINT
@@ -36,6 +36,14 @@ def assert_same(record: Record) -> None:
 def test_valid_records(record: Record) -> None:
     assert_same(record)
     assert not isinstance(outcome_of(*record), DecodeError)
+
+
+@given(records())
+def test_a_document_has_two_parts(record: Record) -> None:
+    whole = decode_document(*record)
+    key, value = document_parts(document_text(*record))
+    assert key == whole["key"]["data"]
+    assert (None if value is None else json.loads(value)) == (whole["value"] and whole["value"]["data"])
 
 
 @given(records())

@@ -93,7 +93,7 @@ def causes(
     staying: list[Row] | None = None,
     topics: Mapping[str, str | None] | None = None,
     retention: Retention | None = RETENTION,
-    held_back: frozenset[int] = frozenset(),
+    stalled: frozenset[int] = frozenset(),
     late_by: int = 0,
     ask: bool = True,
 ) -> list[str]:
@@ -104,7 +104,7 @@ def causes(
         groups=table_of(GROUPS, [simple()] if groups is None else groups),
         topic_ids={"t": ID, "u": ID, **(topics or {})} if ask else None,
         retention=retention,
-        held_back=held_back,
+        stalled=stalled,
         now=max(row["source_timestamp"] for row in rows) + late_by,
     )
     decided = with_causes(changes_of(*rows), evidence).to_pylist()
@@ -169,7 +169,7 @@ def test_a_group_that_goes_with_its_offsets_is_judged_as_it_was() -> None:
 def test_an_earlier_offset_that_stays_rules_out_expiry() -> None:
     went, older = removal(offset(0), DUE + MINUTE), offset(1, at=T0 - 1)
     assert causes(went, staying=[older]) == [DELETED]
-    assert causes(went, staying=[older], held_back=frozenset({0})) == [EXPIRED]
+    assert causes(went, staying=[older], stalled=frozenset({0})) == [EXPIRED]
     assert causes(went, staying=[{**older, "group": "h"}], groups=[simple(), simple("h")]) == [EXPIRED]
     assert causes(went, staying=[offset(1, at=T0 + 1)]) == [EXPIRED]
     assert causes(went, {**removal(older, 0), "op": "set", "cause": None, "source_timestamp": DUE}) == [
@@ -324,7 +324,7 @@ def causes_of_absence(
         groups=table_of(GROUPS, [simple()] if groups is None else groups),
         topic_ids={"t": ID, **(topics or {})},
         retention=retention,
-        held_back=frozenset(),
+        stalled=frozenset(),
         now=now,
     )
     rows = differences("offsets", old, new, sequence=2, batch_time=now)

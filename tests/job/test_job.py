@@ -114,12 +114,12 @@ def test_an_open_transaction_is_not_seen_until_it_commits(
     assert progress.last_stable_offset is not None
     assert progress.high_watermark is not None
     assert progress.position == progress.last_stable_offset < progress.high_watermark
-    assert progress.held_back_since is not None
+    assert progress.open_transaction_since is not None
 
     transaction.commit()
     tables = job.run_once()
     assert table_offsets(tables) == kafka.broker_offsets(bootstrap)
-    assert tables.progress().partitions[0].held_back_since is None
+    assert tables.progress().partitions[0].open_transaction_since is None
 
 
 def test_starting_again_reads_nothing_twice_and_changes_nothing(
@@ -235,10 +235,10 @@ def test_a_trigger_that_found_nothing_is_no_batch(spark: SparkSession, tmp_path:
                 return query.lastProgress
 
             kafka.wait_until(lambda: told() and told().batchId == 1, "a trigger that found nothing")
-            gate.tell_duration(query)
+            gate.report_duration(query)
             assert writer.durations == []
             spark.range(1).write.mode("append").parquet(str(folder))
-            kafka.wait_until(lambda: (gate.tell_duration(query), writer.durations)[1], "a batch's duration")
+            kafka.wait_until(lambda: (gate.report_duration(query), writer.durations)[1], "a batch's duration")
         finally:
             query.stop()
     finally:
@@ -408,7 +408,7 @@ def test_records_in_a_partition_that_is_not_their_groups_are_counted_and_ignored
         kafka.produce_raw(bootstrap, "grown", [(key, values[partition])], partition=partition)
     tables = make_job(topic="grown", options={"source.check_partition": "on"}).run_once()
     assert tables.read().offsets["committed_offset"].to_pylist() == [right]
-    assert (tables.progress().totals.decoded, tables.progress().totals.misplaced) == (1, 2)
+    assert (tables.progress().totals.decoded, tables.progress().totals.wrong_partition) == (1, 2)
 
 
 def offset_value(offset: int) -> bytes:

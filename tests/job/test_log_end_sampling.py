@@ -229,6 +229,11 @@ def test_ids_of_many_topics_are_requested_in_turn_and_at_once_where_an_end_fell(
     assert (answer.topics[other].topic_id, answer.ends[(other, 0)]) == (topic_id(bootstrap, other), 2)
     assert answer.topics[other].topic_id != old
 
+    kafka.create_topics(bootstrap, {"turn-4": 1})
+    answer = reader.read({name: [0] for name in [*names, "turn-4"]}, [])
+    assert answer is not None
+    assert "turn-4" in answer.asked
+
 
 @pytest.mark.broker
 def test_a_topic_that_is_deleted_and_made_anew_is_another_one(

@@ -9,8 +9,8 @@ from streaming.lag.log_ranges import LAG
 from streaming.lag.restoring import (
     BEYOND_END,
     LOG_UNKNOWN,
-    MADE_ANEW,
     NEWER_UNREADABLE,
+    RECREATED,
     RESTORED,
     START_PASSED,
     UNREADABLE,
@@ -129,13 +129,13 @@ def test_positions_are_put_back_with_what_became_of_their_logs() -> None:
     found = restored(offsets, samples, over_time, max_age_ms=10, now=100)
     assert found.schema == RESTORED
     assert found["committed_offset"].to_pylist() == [30, 30, 30, None, 30, 5, 100, 20, 21]
-    told = [None, START_PASSED, BEYOND_END, UNREADABLE, LOG_UNKNOWN, MADE_ANEW, None, None, NEWER_UNREADABLE]
+    told = [None, START_PASSED, BEYOND_END, UNREADABLE, LOG_UNKNOWN, RECREATED, None, None, NEWER_UNREADABLE]
     assert found["warning"].to_pylist() == told
     assert found["log_start_offset"].to_pylist() == [20, 31, 0, None, None, 0, 20, 20, 20]
     later = restored(offsets, samples, over_time, max_age_ms=10, now=101)
     unknown = [LOG_UNKNOWN] * 2
     assert later["warning"].to_pylist() == [
-        *[*unknown, LOG_UNKNOWN, UNREADABLE, LOG_UNKNOWN, MADE_ANEW],
+        *[*unknown, LOG_UNKNOWN, UNREADABLE, LOG_UNKNOWN, RECREATED],
         *[*unknown, NEWER_UNREADABLE],
     ]
     assert later["log_end_offset"].null_count == len(later)

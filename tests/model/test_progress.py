@@ -59,11 +59,11 @@ HELD_BACK: dict[str, tuple[list[tuple[PartitionEnds, int]], int | None]] = {
 
 
 @pytest.mark.parametrize(("seen", "since"), HELD_BACK.values(), ids=HELD_BACK.keys())
-def test_held_back_since_the_last_stable_offset_stands_still(
+def test_open_transaction_since_the_last_stable_offset_stands_still(
     seen: list[tuple[PartitionEnds, int]], since: int | None
 ) -> None:
     partition = reduce(lambda known, end: known.with_ends(*end), seen, PartitionProgress())
-    assert partition.held_back_since == since
+    assert partition.open_transaction_since == since
 
 
 def shown(partition: PartitionProgress) -> tuple[int, int | None, int | None]:
@@ -81,17 +81,17 @@ def test_what_was_read_proves_that_the_ends_lie_no_lower() -> None:
 def test_ends_that_a_batch_overtook_while_brokers_were_asked_are_no_lower_either() -> None:
     partition = PartitionProgress().with_ends(ends(5), NOW).at(9).with_ends(ends(7, 8), LATER)
     assert shown(partition) == (9, 9, 9)
-    assert (partition.held_back_since, partition.stable.as_of) == (None, LATER)
+    assert (partition.open_transaction_since, partition.stable.as_of) == (None, LATER)
 
 
 def test_transaction_that_ended_holds_nothing_back_and_the_next_one_from_then_on() -> None:
     held_back = PartitionProgress().with_ends(ends(5, 9), NOW)
-    assert held_back.at(5, LATER).held_back_since == NOW
-    assert held_back.at(9, LATER).held_back_since is None
+    assert held_back.at(5, LATER).open_transaction_since == NOW
+    assert held_back.at(9, LATER).open_transaction_since is None
     moved = held_back.at(7, LATER)
-    assert moved.held_back_since == LATER
-    assert moved.with_ends(ends(7, 12), LATER + 1).held_back_since == LATER
-    assert moved.with_ends(ends(8, 12), LATER + 1).held_back_since == LATER + 1
+    assert moved.open_transaction_since == LATER
+    assert moved.with_ends(ends(7, 12), LATER + 1).open_transaction_since == LATER
+    assert moved.with_ends(ends(8, 12), LATER + 1).open_transaction_since == LATER + 1
 
 
 def test_a_partition_that_is_written_to_all_the_time_is_never_called_behind() -> None:

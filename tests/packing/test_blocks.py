@@ -132,7 +132,7 @@ def test_records_in_another_partition_than_their_groups_are_counted_and_dropped(
     records, totals = read_blocks(block)
     placed = [(home[number], number) for number in range(40) if home[number] in (0, 1)]
     assert sorted(places(records.to_pylist())) == sorted([*placed, (1, 99)])
-    assert (totals.decoded, totals.malformed, totals.misplaced) == (len(placed), 1, 80 - len(placed))
+    assert (totals.decoded, totals.malformed, totals.wrong_partition) == (len(placed), 1, 80 - len(placed))
     assert placed
 
 

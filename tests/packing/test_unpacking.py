@@ -96,6 +96,6 @@ def unknown_at(places: list[Place]) -> Totals:
 
 
 def test_records_that_were_all_dropped_leave_one_empty_slice() -> None:
-    records, totals = read_blocks(pack(records_at([]), Totals(misplaced=3)))
-    assert (len(records), totals.misplaced) == (0, 3)
+    records, totals = read_blocks(pack(records_at([]), Totals(wrong_partition=3)))
+    assert (len(records), totals.wrong_partition) == (0, 3)
     assert records.schema == PACKED_RECORDS

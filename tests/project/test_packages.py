@@ -148,7 +148,7 @@ ASSESSED = {
         "with_currency",
         "with_health",
     },
-    "streaming.lag.lag_time": {"Ends", "as_of_ends", "with_lag"},
+    "streaming.lag.lag_time": {"Ends", "OffsetsOverTime", "as_of_ends", "with_lag"},
     "streaming.lag.lagging": {"lagging_since"},
     "streaming.lag.health": {"health", "partition_health"},
     "streaming.lag.recreated_topic": {"of_recreated_topic"},

@@ -16,7 +16,7 @@ from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms, t
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.log_ranges import LAG
 from streaming.lag.positions import MAX_AGE_MS
-from streaming.lag.restoring import LOG_UNKNOWN, MADE_ANEW, START_PASSED
+from streaming.lag.restoring import LOG_UNKNOWN, RECREATED, START_PASSED
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import LOG_ENDS, OFFSETS
@@ -380,7 +380,7 @@ def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
     before = queries.list_offsets(["g"], as_of=at(1.5), with_former=True).rows.to_pylist()
     assert [(row["lag"], row["of_recreated_topic"]) for row in before] == [(LOG.end_at(T0 + M) - 900, False)]
     assert queries.health(as_of=at(10.5)).rows["reason"].to_pylist() == ["beyond the log end"] * 2
-    assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [MADE_ANEW]
+    assert queries.restore(["g"], as_of=at(0.5)).rows["warning"].to_pylist() == [RECREATED]
     assert queries.topic_contradictions(as_of=at(10.5)).rows["seen_topic_id"].to_pylist() == ["id"]
 
 

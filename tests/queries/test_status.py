@@ -26,7 +26,7 @@ def test_status_has_a_row_per_partition_in_order() -> None:
         {"partition": number, **dict(zip(names, known.get(number, ("loading", None, False)), strict=True))}
         for number in range(11)
     ]
-    assert rows["held_back_since"].cast(pa.int64()).to_pylist() == [*[None] * 10, NOW * 1_000]
+    assert rows["open_transaction_since"].cast(pa.int64()).to_pylist() == [*[None] * 10, NOW * 1_000]
 
 
 def test_status_of_nothing_is_empty() -> None:
@@ -38,7 +38,13 @@ def test_totals_have_a_row_per_counter_and_unknown_kind() -> None:
         record_type=99, value_version=None, count=5, first=Position(1, 2), last=Position(3, 4)
     )
     counted = Totals(
-        decoded=4, tombstones=3, malformed=2, misplaced=6, clamped=1, unknown_others=7, unknown=(unknown,)
+        decoded=4,
+        tombstones=3,
+        malformed=2,
+        wrong_partition=6,
+        clamped=1,
+        unknown_others=7,
+        unknown=(unknown,),
     )
     rows = totals(Progress(totals=counted))
     assert rows.schema == TOTALS
@@ -46,7 +52,7 @@ def test_totals_have_a_row_per_counter_and_unknown_kind() -> None:
         "decoded": 4,
         "tombstones": 3,
         "malformed": 2,
-        "misplaced": 6,
+        "wrong_partition": 6,
         "clamped": 1,
         "unknown_others": 7,
         "unknown": 5,

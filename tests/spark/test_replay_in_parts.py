@@ -54,7 +54,7 @@ def about_group(record_type: int, group: str, *, ends: bool) -> Row:
     value = None if ends else {"version": 0, "data": VALUES[record_type]}
     document = {"key": {"type": record_type, "data": {name: group}}, "value": value}
     row = {"record_type": record_type, "is_tombstone": ends, "group": group}
-    return {**row, "document": json.dumps(document)}
+    return {**row, "document": json.dumps(document, separators=(",", ":"))}
 
 
 def failed(kind: str, key: bytes, value: bytes | None, **readable: Any) -> Row:

@@ -55,7 +55,7 @@ def group_document(record_type: int, group: str, part: str, value: dict[str, Any
     name = "group" if record_type == 2 else "groupId"
     key = {name: group} | ({"memberId": part} if part else {})
     data = None if value is None else {"version": 0, "data": value}
-    return json.dumps({"key": {"type": record_type, "data": key}, "value": data})
+    return json.dumps({"key": {"type": record_type, "data": key}, "value": data}, separators=(",", ":"))
 
 
 def to_table(records: list[Record]) -> pa.Table:
@@ -182,7 +182,7 @@ def _events(kept: dict[tuple[int, str], Record]) -> GroupRecords:
             group=str(record.group),
             record_type=record.record_type,
             part=record.part,
-            value=json.dumps(json.loads(str(record.document))["value"]["data"]),
+            value=json.dumps(json.loads(str(record.document))["value"]["data"], separators=(",", ":")),
             source_offset=record.source_offset,
             source_timestamp=1_000 + record.source_offset,
         )

@@ -414,7 +414,7 @@ def _one_group() -> list[Builder]:
 
 
 def _offsetlake_itself() -> list[Builder]:
-    kinds = ("decoded", "tombstones", "malformed", "misplaced", "clamped", "unknown")
+    kinds = ("decoded", "tombstones", "malformed", "wrong_partition", "clamped", "unknown")
     return [
         number("Groups", of("groups"), "Number of known groups.", unit="short", if_none="not known"),
         number(
@@ -468,9 +468,11 @@ def _offsetlake_itself() -> list[Builder]:
             unit="short",
         ),
         lines(
-            "Offsets partitions held back or without answer",
+            "Offsets partitions with an open transaction or without answer",
             {
-                "{{source_partition}}: transaction": f"time() - {of('source_held_back_timestamp_seconds')}",
+                "{{source_partition}}: transaction": (
+                    f"time() - {of('source_open_transaction_timestamp_seconds')}"
+                ),
                 "{{source_partition}}: no answer": f"time() - {of('source_unanswered_timestamp_seconds')}",
             },
             "How long an open transaction has hidden newer commits, or the leader has not answered.",

@@ -78,7 +78,7 @@ def _string(text: str) -> bytes:
 
 
 Answered = Callable[[Commit, float], None]
-"""Told of each commit once the broker has answered it, and when that was seen (of time.time())."""
+"""TrackedEpisode of each commit once the broker has answered it, and when that was seen (of time.time())."""
 
 
 @dataclass

@@ -47,10 +47,10 @@ def listening(
     within_ms: int = 180_000,
     clock: Any = now_ms,
 ) -> Iterator[Listening]:
-    """Answer from tables until the end of the block; the snapshot is as of its begin, or `tailer.look()`."""
+    """Answer from tables until the end of the block; the snapshot is as of its begin, or `tailer.poll()`."""
     with logged("streaming.serve") as said:
         tailer = Tailer(tables)
-        tailer.look()
+        tailer.poll()
         running = Listening(tailer, said, address)
         opened, stop = threading.Event(), asyncio.Event()
         loop = asyncio.new_event_loop()

@@ -28,7 +28,7 @@ _NUMBERS = (
 def whole(tables: Tables, now: int = 0) -> MemorySnapshot:
     """The snapshot as one that begins now reads it."""
     tailer = Tailer(tables, clock=lambda: now)
-    assert tailer.look()
+    assert tailer.poll()
     return tailer.current
 
 

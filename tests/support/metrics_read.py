@@ -44,7 +44,7 @@ class Maker:
 
     def source(self, *, kafka: KafkaCounts | None = None, failures: Sequence[str] = ()) -> MetricsSource:
         """What metrics are made from, after a look at the tables."""
-        assert self.tailer.look()
+        assert self.tailer.poll()
         counters = self.tailer.newest.counters
         assert isinstance(counters, Counters)
         with logged("streaming.serve") as said:

@@ -80,7 +80,7 @@ class MetricsWorld:
             ("returned", "orders", 1): _commit(ever_further_back, now - 2 * MINUTE_MS),
             ("gone", "payments", self._steps): None,
         }
-        odd = Totals(malformed=1, misplaced=1, clamped=1, unknown_others=1)
+        odd = Totals(malformed=1, wrong_partition=1, clamped=1, unknown_others=1)
         self._progress = replace(self._progress, totals=self._progress.totals + odd)
         self._write(now, batch)
         self._sample([now])
@@ -219,7 +219,7 @@ def _partitions(at: int, position: int) -> Mapping[int, PartitionProgress]:
         whole,
         last_stable_offset=position + 1,
         high_watermark=position + 9,
-        held_back_since=since,
+        open_transaction_since=since,
         stable=Reached(as_of=since, target=position + 1, target_at=at),
         whole=Reached(as_of=since, target=position + 9, target_at=at),
     )

@@ -114,7 +114,7 @@ def test_a_moment_knows_how_far_the_source_had_come(tables: Tables) -> None:
     then = tables.read(as_of=T0 + 4).progress
     assert (then.topic, then.batch_id, then.heartbeat) == ("t", 0, T0)
     assert then.partitions == {
-        0: PartitionProgress(position=4, last_stable_offset=7, high_watermark=8, held_back_since=T0),
+        0: PartitionProgress(position=4, last_stable_offset=7, high_watermark=8, open_transaction_since=T0),
         1: PartitionProgress(position=9),
     }
     assert tables.read(as_of=T0 + 5).progress.partitions[0].loaded

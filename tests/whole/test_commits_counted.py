@@ -53,7 +53,7 @@ def unreadable(key: Key = ("g", "t", 0)) -> dict[str, Any]:
 
 
 def end_of_group(name: str = "g") -> dict[str, Any]:
-    document = json.dumps({"key": {"type": 2, "data": {"group": name}}, "value": None})
+    document = json.dumps({"key": {"type": 2, "data": {"group": name}}, "value": None}, separators=(",", ":"))
     return {"record_type": 2, "is_tombstone": True, "group": name, "document": document}
 
 

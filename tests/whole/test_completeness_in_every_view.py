@@ -190,7 +190,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def view_of(world: World) -> RequestContext:
     tailer = Tailer(world.tables)
-    assert tailer.look()
+    assert tailer.poll()
     return RequestContext(
         snapshot=tailer.current,
         now=world.now,

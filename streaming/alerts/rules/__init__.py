@@ -25,7 +25,6 @@ from streaming.alerts.rules.offsets import (
 from streaming.alerts.rules.reading import JOB_BEHIND, PARTITION_STALLED, UNKNOWN_RECORD_VERSION
 from streaming.alerts.rules.rule import AlertRule
 from streaming.alerts.rules.view import RuleContext
-from streaming.settings.model import AlertSettings
 
 __all__ = [
     "EMPTY_GROUP_ID",
@@ -72,6 +71,6 @@ def rule_of(episode: Episode) -> AlertRule:
     return _BY_ID[episode.rule]
 
 
-def judge(view: RuleContext, settings: AlertSettings) -> dict[str, Judgement]:
+def judge(view: RuleContext) -> dict[str, Judgement]:
     """Apply all rules; return their results by rule id."""
-    return {rule.id: rule.judge(view, settings) for rule in RULES}
+    return {rule.id: rule.judge(view) for rule in RULES}

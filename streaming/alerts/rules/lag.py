@@ -23,7 +23,6 @@ from streaming.alerts.rules.subjects import (
     REWOUND_RULE,
     STALLED_RULE,
     STOPPED_RULE,
-    GroupPolicies,
     Worst,
     subject_of,
     worst_of_each_subject,
@@ -34,7 +33,6 @@ from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ranges import lag
 from streaming.lag.rewinds import words_of
 from streaming.lag.rules import STALLED, STATUSES, STOPPED, UNKNOWN
-from streaming.settings.model import AlertSettings
 
 _MOST_NAMED: Final = 5  # members in a message
 
@@ -43,7 +41,6 @@ Facts = Callable[[Worst], Mapping[str, Any]]
 
 def _judgement(
     view: RuleContext,
-    settings: AlertSettings,
     rule: str,
     rows: pa.Table,
     *,
@@ -61,10 +58,9 @@ def _judgement(
     An open episode stays open while any position of its subject is in `lingers`. `keeps` returns whether an
     open episode keeps its finding: facts such as the lag would otherwise change with every new sample.
     """
-    policies = GroupPolicies(settings)
-    found = list(worst_of_each_subject(rows.filter(from_mask(is_found)), policies, order=order))
+    found = list(worst_of_each_subject(rows.filter(from_mask(is_found)), view.policies, order=order))
     stay = rows.filter(from_mask(lingers)) if lingers is not None else rows.slice(0, 0)
-    lingering = {worst.subject for worst in worst_of_each_subject(stay, policies)}
+    lingering = {worst.subject for worst in worst_of_each_subject(stay, view.policies)}
     unknown = _places(rows.filter(from_mask(is_unknown)), view, rule)
     is_not_judged = cannot_be_judged(view)
 
@@ -100,10 +96,10 @@ def _place(episode: Episode, group: str | None) -> tuple[Any, ...]:
     return (group, episode.finding.topic, episode.finding.partition)
 
 
-def _nothing_new(settings: AlertSettings, rule: str) -> Judgement:
+def _nothing_new(view: RuleContext, rule: str) -> Judgement:
     """Return the result of a rule that is off (its episodes close), or that has no new samples (they
     stay)."""
-    is_on = GroupPolicies(settings).has_on(rule)
+    is_on = view.policies.has_on(rule)
     return Judgement(findings=[], stays=lambda _: is_on)
 
 
@@ -112,7 +108,6 @@ def _nothing_new(settings: AlertSettings, rule: str) -> Judgement:
 
 def _judge_health(
     view: RuleContext,
-    settings: AlertSettings,
     rule: str,
     status: int,
     facts: Facts,
@@ -120,16 +115,15 @@ def _judge_health(
     keeps: Callable[[Worst, Finding], bool] = lambda *_: False,
 ) -> Judgement:
     if view.lag is None:
-        return _nothing_new(settings, rule)
+        return _nothing_new(view, rule)
     own = [view.lag.offsets, view.lag.uncommitted] if status == STOPPED else [view.lag.offsets]
-    rows = GroupPolicies(settings).with_on(pa.concat_tables(own), rule)
+    rows = view.policies.with_on(pa.concat_tables(own), rule)
     is_whole = to_mask(rows["is_sampled"])
     # a position with a recent commit has not stopped, whatever else is unknown
     is_silent = view.lag.moment - _times(rows, "last_at") > view.lag.health.window_ms
     by_place = [("topic", "ascending"), ("partition", "ascending")]
     return _judgement(
         view,
-        settings,
         rule,
         rows,
         is_found=is_whole & _has_status(rows, status),
@@ -145,11 +139,10 @@ def _has_status(rows: pa.Table, status: int) -> Mask:
     return to_mask(pc.equal(rows["status"], STATUSES[status]))
 
 
-def _judge_group_stopped(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_group_stopped(view: RuleContext) -> Judgement:
     """Find groups that no longer commit while records wait, or never did."""
     return _judge_health(
         view,
-        settings,
         STOPPED_RULE,
         STOPPED,
         _facts_of_stopped,
@@ -205,10 +198,9 @@ def _stopped_sentence(finding: Finding) -> str:
 GROUP_STOPPED: Final = AlertRule(id=STOPPED_RULE, judge=_judge_group_stopped, sentence=_stopped_sentence)
 
 
-def _judge_group_stalled(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_group_stalled(view: RuleContext) -> Judgement:
     return _judge_health(
         view,
-        settings,
         STALLED_RULE,
         STALLED,
         lambda worst: {"committed_offset": worst.row["committed_offset"]},
@@ -227,16 +219,16 @@ GROUP_STALLED: Final = AlertRule(
 # --- group_rewound ---------------------------------------------------------------------------------------
 
 
-def _judge_group_rewound(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_group_rewound(view: RuleContext) -> Judgement:
     """Find groups that went back since the last evaluation.
 
     A later commit does not undo a rewind, so an episode closes by age. While it is open, it keeps its
     message, and later rewinds only increase its count.
     """
-    return Judgement(findings=list(_rewound(view, settings)), stays=is_recent(view, settings))
+    return Judgement(findings=list(_rewound(view)), stays=is_recent(view))
 
 
-def _rewound(view: RuleContext, settings: AlertSettings) -> Iterator[Finding]:
+def _rewound(view: RuleContext) -> Iterator[Finding]:
     rows = view.rewound
     is_counted = [
         view.counted(REWOUND_RULE, subject_of(group), "sequence") >= sequence
@@ -247,7 +239,7 @@ def _rewound(view: RuleContext, settings: AlertSettings) -> Iterator[Finding]:
     last = rows.group_by("group").aggregate([("sequence", "max")])
     lasts = dict(zip(last["group"].to_pylist(), last["sequence_max"].to_pylist(), strict=True))
     order = [("back", "descending"), ("topic", "ascending"), ("partition", "ascending")]
-    for worst in worst_of_each_subject(rows, GroupPolicies(settings), order=order):
+    for worst in worst_of_each_subject(rows, view.policies, order=order):
         row, members = worst.row, worst.row["members"]
         counted = {
             "offsets": worst.offsets + view.counted(REWOUND_RULE, worst.subject, "offsets"),
@@ -284,14 +276,13 @@ GROUP_REWOUND: Final = AlertRule(
 # --- offset_beyond_log_end -------------------------------------------------------------------------------
 
 
-def _judge_offset_beyond_log_end(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_offset_beyond_log_end(view: RuleContext) -> Judgement:
     if view.lag is None:
-        return _nothing_new(settings, BEYOND_END_RULE)
-    rows = GroupPolicies(settings).with_on(view.lag.offsets, BEYOND_END_RULE)
+        return _nothing_new(view, BEYOND_END_RULE)
+    rows = view.policies.with_on(view.lag.offsets, BEYOND_END_RULE)
     is_beyond = to_mask(pc.less(rows["lag"], 0))
     return _judgement(
         view,
-        settings,
         BEYOND_END_RULE,
         rows,
         is_found=is_beyond,
@@ -316,11 +307,11 @@ OFFSET_BEYOND_LOG_END: Final = AlertRule(
 # --- offset_of_recreated_topic ------------------------------------------------------------------------------
 
 
-def _judge_offset_of_recreated_topic(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_offset_of_recreated_topic(view: RuleContext) -> Judgement:
     """Find groups with members that would start at an offset of a deleted topic of the same name."""
     if view.lag is None:
-        return _nothing_new(settings, RECREATED_TOPIC_RULE)
-    rows = GroupPolicies(settings).with_on(view.lag.offsets, RECREATED_TOPIC_RULE)
+        return _nothing_new(view, RECREATED_TOPIC_RULE)
+    rows = view.policies.with_on(view.lag.offsets, RECREATED_TOPIC_RULE)
     of_recreated = rows["of_recreated_topic"]
     is_of_recreated = to_mask(of_recreated)
     would_start, may_come_back = _starters(
@@ -328,7 +319,6 @@ def _judge_offset_of_recreated_topic(view: RuleContext, settings: AlertSettings)
     )
     return _judgement(
         view,
-        settings,
         RECREATED_TOPIC_RULE,
         rows,
         is_found=is_of_recreated & would_start,
@@ -371,20 +361,18 @@ OFFSET_OF_RECREATED_TOPIC: Final = AlertRule(
 # --- lag_seconds -----------------------------------------------------------------------------------------
 
 
-def _judge_lag_seconds(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_lag_seconds(view: RuleContext) -> Judgement:
     """Find groups whose lag time exceeds their threshold, until it is below half of that."""
     if view.lag is None:
-        return _nothing_new(settings, LAG_RULE)
-    policies = GroupPolicies(settings)
-    rows = policies.with_on(view.lag.offsets, LAG_RULE)
-    allowed = policies.lag_ms(rows)
+        return _nothing_new(view, LAG_RULE)
+    rows = view.policies.with_on(view.lag.offsets, LAG_RULE)
+    allowed = view.policies.lag_ms(rows)
     is_behind = to_mask(pc.greater(rows["lag"], view.lag.health.min_lag))
     is_whole = to_mask(rows["is_sampled"])
     lag_ms = numbers_or(pc.multiply(rows["lag_seconds"], 1_000.0).cast(pa.int64(), safe=False), 0)
     is_unknown = ~to_mask(rows["lag"].is_valid()) | (is_behind & ~to_mask(rows["lag_seconds"].is_valid()))
     return _judgement(
         view,
-        settings,
         LAG_RULE,
         rows,
         is_found=is_behind & is_whole & (lag_ms > allowed),

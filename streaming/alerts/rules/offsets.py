@@ -11,7 +11,6 @@ from streaming.alerts.rules.rule import AlertRule, is_recent, text
 from streaming.alerts.rules.subjects import (
     BELOW_START_COLUMNS,
     EXPIRING_COLUMNS,
-    GroupPolicies,
     Worst,
     below_start_of_each_subject,
     expiring_of_each_subject,
@@ -22,16 +21,14 @@ from streaming.common.arrays import to_mask, where
 from streaming.common.timestamps import timestamp
 from streaming.expiry.rules import UNSUBSCRIBED_RULES
 from streaming.lag.log_ranges import Partition
-from streaming.settings.model import AlertSettings
 
 # --- offset_expiring ------------------------------------------------------------------------------------
 
 
-def _judge_offset_expiring(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_offset_expiring(view: RuleContext) -> Judgement:
     if not view.is_predicted:
         return Judgement(findings=[], stays=lambda _: True)
-    policies = GroupPolicies(settings)
-    latest = timestamp(view.now + policies.longest_warning_ms)
+    latest = timestamp(view.now + view.policies.longest_warning_ms)
     offsets = view.offsets.select(EXPIRING_COLUMNS)  # fewer columns: filtering copies each one
     soon = of_partitions(where(offsets, to_mask(pc.less_equal(offsets["expires_at"], latest))), view.judged)
     return Judgement(
@@ -46,7 +43,7 @@ def _judge_offset_expiring(view: RuleContext, settings: AlertSettings) -> Judgem
                 },
                 evidence=f"{worst.source} {text(worst.row['expires_at'])}",
             )
-            for worst in expiring_of_each_subject(soon, policies, view.now)
+            for worst in expiring_of_each_subject(soon, view.policies, view.now)
         ],
         stays=cannot_be_judged(view),
     )
@@ -80,7 +77,7 @@ OFFSET_EXPIRING: Final = AlertRule(
 # --- retention_unknown ----------------------------------------------------------------------------------
 
 
-def _judge_retention_unknown(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_retention_unknown(view: RuleContext) -> Judgement:
     """Find that the offset retention of the brokers is unknown, so that no rule can warn of expiry."""
     if not view.judged:
         return Judgement(findings=[], stays=lambda _: True)
@@ -100,7 +97,7 @@ RETENTION_UNKNOWN: Final = AlertRule(
 # --- offset_expired -------------------------------------------------------------------------------------
 
 
-def _judge_offset_expired(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_offset_expired(view: RuleContext) -> Judgement:
     """Find groups whose offsets the broker has dropped since the last evaluation.
 
     A later commit does not undo this, because the group has continued elsewhere; so offsets partitions need
@@ -118,11 +115,9 @@ def _judge_offset_expired(view: RuleContext, settings: AlertSettings) -> Judgeme
                 },
                 evidence=f"{worst.source} {worst.row['sequence']}",
             )
-            for worst in worst_of_each_subject(
-                not_history(view.dropped, view.progress), GroupPolicies(settings)
-            )
+            for worst in worst_of_each_subject(not_history(view.dropped, view.progress), view.policies)
         ],
-        stays=is_recent(view, settings),
+        stays=is_recent(view),
     )
 
 
@@ -137,7 +132,7 @@ OFFSET_EXPIRED: Final = AlertRule(
 # --- offset_below_log_start -----------------------------------------------------------------------------
 
 
-def _judge_offset_below_log_start(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_offset_below_log_start(view: RuleContext) -> Judgement:
     """Find groups with unread records that the retention of their topic has deleted."""
     starts = view.log_starts
     if starts is None:
@@ -156,7 +151,7 @@ def _judge_offset_below_log_start(view: RuleContext, settings: AlertSettings) ->
                 },
                 evidence=worst.source,
             )
-            for worst in below_start_of_each_subject(offsets, GroupPolicies(settings), starts)
+            for worst in below_start_of_each_subject(offsets, view.policies, starts)
         ],
         stays=lambda episode: is_not_judged(episode) or _is_unanswered(episode, starts),
     )
@@ -187,16 +182,16 @@ OFFSET_BELOW_LOG_START: Final = AlertRule(
 # --- empty_group_id -------------------------------------------------------------------------------------
 
 
-def _judge_empty_group_id(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_empty_group_id(view: RuleContext) -> Judgement:
     """Find recent commits of the empty group id, which clients now refuse (KIP-289)."""
-    newest_old = timestamp(view.now - settings.close_after_ms)
+    newest_old = timestamp(view.now - view.settings.close_after_ms)
     rows = of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), view.judged)
     rows = rows.filter(pc.greater(rows["source_timestamp"], newest_old))
     order = [("source_timestamp", "descending"), ("topic", "ascending")]
     return Judgement(
         findings=[
             replace(worst.finding(INFO, worst.counts(), evidence=worst.source), topic=None, partition=None)
-            for worst in worst_of_each_subject(rows, GroupPolicies(settings), order=order)
+            for worst in worst_of_each_subject(rows, view.policies, order=order)
         ],
         stays=cannot_be_judged(view),
     )

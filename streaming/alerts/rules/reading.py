@@ -10,17 +10,16 @@ from streaming.alerts.rules.view import RuleContext
 from streaming.common.times import iso
 from streaming.model import schemas
 from streaming.model.completeness import CURRENT, STALLED
-from streaming.settings.model import AlertSettings
 
 # --- unknown_record_version -----------------------------------------------------------------------------
 
 
-def _judge_unknown_record_version(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_unknown_record_version(view: RuleContext) -> Judgement:
     """Find record types and versions that this release cannot read and that have new records.
 
     When the topic is read again from the beginning, counts start again, so all records count as new.
     """
-    return Judgement(findings=_new_unknown_records(view), stays=is_recent(view, settings))
+    return Judgement(findings=_new_unknown_records(view), stays=is_recent(view))
 
 
 def _new_unknown_records(view: RuleContext) -> Iterator[Finding]:
@@ -59,18 +58,18 @@ UNKNOWN_RECORD_VERSION: Final = AlertRule(
 # --- job_behind -----------------------------------------------------------------------------------------
 
 
-def _judge_job_behind(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_job_behind(view: RuleContext) -> Judgement:
     """Find offsets partitions that the job has not read for too long: it is behind, or not running."""
     since = {
         number: at
         for number, partition in view.progress.partitions.items()
-        if (at := partition.stable.since) is not None and view.now - at > settings.behind_warning_ms
+        if (at := partition.stable.since) is not None and view.now - at > view.settings.behind_warning_ms
     }
     if not since:
         return Judgement(findings=[], stays=lambda _: False)
     worst = min(since, key=lambda number: (since[number], number))
     finding = Finding(
-        severity=CRITICAL if view.now - since[worst] > settings.behind_critical_ms else WARNING,
+        severity=CRITICAL if view.now - since[worst] > view.settings.behind_critical_ms else WARNING,
         subject="the job",
         topic=view.progress.topic,
         partition=worst,
@@ -91,7 +90,7 @@ JOB_BEHIND: Final = AlertRule(
 # --- partition_stalled ----------------------------------------------------------------------------------
 
 
-def _judge_partition_stalled(view: RuleContext, settings: AlertSettings) -> Judgement:
+def _judge_partition_stalled(view: RuleContext) -> Judgement:
     """Find offsets partitions in which an open transaction hides all newer records."""
     return Judgement(
         findings=[
@@ -103,7 +102,7 @@ def _judge_partition_stalled(view: RuleContext, settings: AlertSettings) -> Judg
                 source_partition=number,
                 facts={
                     "last_stable_offset": partition.last_stable_offset,
-                    "since": iso(partition.held_back_since or 0),
+                    "since": iso(partition.open_transaction_since or 0),
                 },
                 evidence=str(partition.last_stable_offset),
             )
@@ -116,7 +115,7 @@ def _judge_partition_stalled(view: RuleContext, settings: AlertSettings) -> Judg
 
 def _is_stalled(number: int, view: RuleContext) -> bool:
     """Return whether an offsets partition has been stalled for longer than a transaction should be open."""
-    since = view.progress.partitions[number].held_back_since or view.now
+    since = view.progress.partitions[number].open_transaction_since or view.now
     is_long = view.now - since >= view.within_ms  # (a transaction open at the start counts at once)
     return is_long and not view.completeness.is_silent and view.completeness.state(number) == STALLED
 

@@ -7,7 +7,6 @@ from datetime import datetime
 from streaming.alerts.episodes import Episode, Finding, Judgement
 from streaming.alerts.rules.view import RuleContext
 from streaming.common.times import iso, to_ms
-from streaming.settings.model import AlertSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +22,15 @@ class AlertRule:
     """
 
     id: str
-    judge: Callable[[RuleContext, AlertSettings], Judgement]
+    judge: Callable[[RuleContext], Judgement]
     sentence: str | Callable[[Finding], str]
     labels: Callable[[Finding], Mapping[str, object]] = lambda _: {}
     remembers_closed: bool = False
 
 
-def is_recent(view: RuleContext, settings: AlertSettings) -> Callable[[Episode], bool]:
+def is_recent(view: RuleContext) -> Callable[[Episode], bool]:
     """Return a predicate: whether an open episode changed within `close_after`."""
-    return lambda episode: view.now - episode.updated_at < settings.close_after_ms
+    return lambda episode: view.now - episode.updated_at < view.settings.close_after_ms
 
 
 def text(moment: datetime | None) -> str | None:

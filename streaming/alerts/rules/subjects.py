@@ -51,6 +51,7 @@ class GroupPolicies:
     """The policies of groups: of the first pattern that matches the group, else the default."""
 
     def __init__(self, settings: AlertSettings) -> None:
+        self.settings = settings
         self._patterns = [
             (re.compile(fnmatch.translate(entry.pattern)), _policy(settings, entry))
             for entry in settings.groups

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import Episode
+from streaming.alerts.rules.subjects import GroupPolicies
 from streaming.common.arrays import to_mask, where
 from streaming.lag.log_ranges import Partition
 from streaming.lag.rules import HealthRules
 from streaming.model.completeness import COMPLETE_WITHIN_MS, Completeness
 from streaming.model.progress import Progress
+from streaming.settings.model import AlertSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +41,17 @@ class LagRows:
 class RuleContext:
     """The input of the rules; `now` is in milliseconds. The tables count as complete up to `within_ms` later.
 
-    `offsets` are the live offsets (schema `OFFSETS`), with the columns of `expiry` if `is_predicted`.
-    `groups` are the live groups (schema `GROUPS`). `dropped` are rows of `changes` that no evaluation has
-    seen, about offsets that have probably expired. `rewound` are rewinds (schema `REWOUND`). `lag` is None if
-    there are no new samples.
+    `policies` are the settings of each group. `offsets` are the live offsets (schema `OFFSETS`), with the
+    columns of `expiry` if `is_predicted`. `groups` are the live groups (schema `GROUPS`). `dropped` are rows
+    of `changes` that no evaluation has seen, about offsets that have probably expired. `rewound` are rewinds
+    (schema `REWOUND`). `lag` is None if there are no new samples.
 
     `log_starts` are the log start offsets of the committed topic partitions (None: no answer); it is None if
     no broker was asked. `known` are the newest episodes by rule and subject: the open ones, and for rules
     with `remembers_closed` also closed ones.
     """
 
+    policies: GroupPolicies
     now: int
     progress: Progress
     offsets: pa.Table
@@ -60,6 +63,10 @@ class RuleContext:
     log_starts: Mapping[Partition, int | None] | None = None
     known: Mapping[tuple[str, str], Episode] = field(default_factory=dict)
     within_ms: int = COMPLETE_WITHIN_MS
+
+    @property
+    def settings(self) -> AlertSettings:
+        return self.policies.settings
 
     @cached_property
     def completeness(self) -> Completeness:

@@ -10,6 +10,7 @@ import click
 from streaming.cli.layout import forms
 from streaming.cli.logs import Warnings, logs_to
 from streaming.cli.options import (
+    Output,
     answer_options,
     broker_of,
     broker_options,
@@ -25,7 +26,6 @@ from streaming.settings.model import Settings
 from streaming.tables.tables import Tables
 
 if TYPE_CHECKING:
-    from streaming.cli.options import Output
     from streaming.model.progress import Progress
 
 _LATE_MS: Final = 5 * MINUTE_MS
@@ -46,7 +46,7 @@ def alerts(
     bootstrap_server: str | None,
     command_config: Path | None,
     table_root: str | None,
-    output: "Output",
+    output: Output,
     config: Path | None,
 ) -> None:
     """List open alerts, or evaluate the rules once.

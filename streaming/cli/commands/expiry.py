@@ -9,6 +9,7 @@ from streaming.cli.answering import AskedSnapshot, Found, Question, recreated_to
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
+    Output,
     all_of,
     answer_options,
     asking_options,
@@ -31,7 +32,6 @@ from streaming.model.errors import MisuseError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streaming.cli.options import Output
     from streaming.queries.expiring import Listing
 
 asked_options = all_of(group_options, topic_option)
@@ -48,7 +48,7 @@ def expiring(
     topics: tuple[str, ...],
     within: str | None,
     asking: Asking,
-    output: "Output",
+    output: Output,
     table_root: str | None,
     config: Path | None,
     bootstrap_server: str | None,
@@ -93,7 +93,7 @@ def expiring(
         found = found.with_log_ends(now_ms())
         rows = with_stakes(rows, broker_of(settings).log_ranges(partitions_in(rows)))
     found.show(rows, output, forms.EXPIRING, with_line=False)
-    return found.tell([*listing.all_remarks(), *recreated_topics(rows)])
+    return found.report([*listing.all_remarks(), *recreated_topics(rows)])
 
 
 @click.command()
@@ -108,7 +108,7 @@ def removed(
     topics: tuple[str, ...],
     since: str | None,
     asking: Asking,
-    output: "Output | Literal['reset-csv']",
+    output: Output | Literal["reset-csv"],
     table_root: str | None,
     config: Path | None,
 ) -> int:
@@ -146,9 +146,9 @@ def removed(
     remarks = listing.all_remarks()
     if output != "reset-csv":
         found.show(listing.rows.select(removals.PRINTED.names), output, forms.REMOVED, with_line=False)
-        return found.tell(remarks)
+        return found.report(remarks)
     write_for_programs(reset_lines(lost, "removed_offset", one_group=one_group))
     remarks += (left_out := names_left_out(lost, one_group=one_group))
     remarks += running
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
-    return found.tell(remarks) or int(bool(left_out))
+    return found.report(remarks) or int(bool(left_out))

@@ -10,6 +10,7 @@ from streaming.cli.answering import AskedSnapshot, Found, Question
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
+    Output,
     all_groups_option,
     answer_options,
     asking_options,
@@ -28,7 +29,6 @@ from streaming.model.errors import MisuseError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streaming.cli.options import Output
     from streaming.queries.answers import History
 
 
@@ -62,7 +62,7 @@ def history(
     every: str | None,
     asking: Asking,
     table_root: str | None,
-    output: "Output",
+    output: Output,
     config: Path | None,
 ) -> int:
     """Show how the positions of groups moved, one line per batch.
@@ -113,10 +113,10 @@ def history(
     found.show(rows, output, forms.REWINDS if is_about_rewinds else forms.HISTORY)
     if output == "table":
         print_footer(["one line per batch that moved a position; commits within a batch are merged"])
-    return found.tell([*found.why_no_lag(output), *_start_of_history(answer)])
+    return found.report([*found.why_no_lag(output), *_start_of_history(answer)])
 
 
-def _print_series(question: Question, times: tuple[datetime, datetime | None, int], output: "Output") -> int:
+def _print_series(question: Question, times: tuple[datetime, datetime | None, int], output: Output) -> int:
     """Print committed offsets and their lag from one moment to another (None: now), at an interval in ms."""
     since, until, every_ms = times
     start, end = to_ms(since), question.asking.now if until is None else to_ms(until)
@@ -130,7 +130,7 @@ def _print_series(question: Question, times: tuple[datetime, datetime | None, in
 
     rows, found = question.ask(series)
     found.show(rows, output, forms.SERIES)
-    return found.tell(found.why_no_lag(output))
+    return found.report(found.why_no_lag(output))
 
 
 def _start_of_history(answer: "History") -> list[str]:

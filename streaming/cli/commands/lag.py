@@ -10,6 +10,7 @@ from streaming.cli.answering import AskedSnapshot, Found, Question
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
+    Output,
     all_groups_option,
     answer_options,
     asking_options,
@@ -27,7 +28,6 @@ from streaming.model.errors import MisuseError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streaming.cli.options import Output
     from streaming.settings.model import Settings
 
 By = Literal["group", "topic"]
@@ -62,7 +62,7 @@ def lag(
     watch: bool,
     asking: Asking,
     table_root: str | None,
-    output: "Output",
+    output: Output,
     config: Path | None,
 ) -> int:
     """Show the lag of groups or topics, one line each, the furthest behind first.
@@ -98,7 +98,7 @@ def _print_lag(
     least: tuple[int | None, float | None],
     asking: Asking,
     settings: "Settings",
-    output: "Output",
+    output: Output,
 ) -> int:
     from streaming.lag.summary import lag_by
     from streaming.queries.lag_rows import far_behind
@@ -115,7 +115,7 @@ def _print_lag(
     rows, found, unknown = Question.of(settings, asking, groups, topics, among="assigned").ask(answer)
     found.show(rows, output, _FORMS[by])
     remarks = [f"{unknown} {by}s whose lag is not known are left out"] if unknown else []
-    return found.tell([*found.why_no_lag(output), *remarks])
+    return found.report([*found.why_no_lag(output), *remarks])
 
 
 @click.command()
@@ -142,7 +142,7 @@ def health(
     until: str | None,
     asking: Asking,
     table_root: str | None,
-    output: "Output",
+    output: Output,
     config: Path | None,
 ) -> int:
     """Show the status of groups, the worst first, with the partition that determines it.
@@ -172,7 +172,7 @@ def health(
     rows, found = question.ask(_health if start is None else partial(_health_changes, since=start, until=end))
     form = forms.STATUS_CHANGES if first else forms.HEALTH
     found.show(_of_status(rows, wanted), output, form)
-    return found.tell(found.why_no_lag(output))
+    return found.report(found.why_no_lag(output))
 
 
 def _health(asked: AskedSnapshot) -> tuple["pa.Table", Found]:

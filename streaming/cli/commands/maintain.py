@@ -2,20 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from streaming.cli.layout import forms
 from streaming.cli.options import print_listed, query_options, settings_of, tables_of
-
-if TYPE_CHECKING:
-    from streaming.cli.render import Format
+from streaming.cli.output import Format
 
 
 @click.command()
 @query_options
-def maintain(table_root: str | None, output: "Format", config: Path | None) -> None:
+def maintain(table_root: str | None, output: Format, config: Path | None) -> None:
     """Compact the tables, delete rows past their retention, and delete unused files.
 
     A running job does this by itself ([tables] maintain_every); running it beside the job is safe. Schedule

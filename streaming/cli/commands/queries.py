@@ -11,6 +11,7 @@ from streaming.cli.answering import AskedSnapshot, Found, Question, recreated_to
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
+    Output,
     all_groups_option,
     answer_options,
     asking_options,
@@ -32,7 +33,6 @@ from streaming.model.errors import MisuseError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streaming.cli.options import Output
     from streaming.model.progress import Progress
     from streaming.queries.answers import Answer, DescribedGroups
     from streaming.queries.completeness import AsOf
@@ -55,7 +55,7 @@ def offsets(
     command_config: Path | None,
     asking: Asking,
     table_root: str | None,
-    output: "Output",
+    output: Output,
     config: Path | None,
 ) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
@@ -97,7 +97,7 @@ def offsets(
     else:
         found.show(rows, output, forms.OFFSETS)
     _print_messages(about_members)
-    return found.tell(recreated_topics(rows))
+    return found.report(recreated_topics(rows))
 
 
 @click.command()
@@ -130,7 +130,7 @@ def groups(
     verbose: bool,
     asking: Asking,
     table_root: str | None,
-    output: "Output",
+    output: Output,
     config: Path | None,
 ) -> int:
     """Show groups: type, state (as logged by the brokers), members and subscribed topics.
@@ -182,14 +182,14 @@ def groups(
     else:
         rows = answer.rows.select(["group"]) if only_names else with_identities(answer.rows)
         found.show(rows, output, forms.GROUPS, errors=answer.errors)
-    return found.tell(remarks)
+    return found.report(remarks)
 
 
 @click.command()
 @click.argument("query")
 @asking_options
 @answer_options
-def sql(query: str, asking: Asking, table_root: str | None, output: "Output", config: Path | None) -> None:
+def sql(query: str, asking: Asking, table_root: str | None, output: Output, config: Path | None) -> None:
     """Run one SQL query over the tables, and over live_offsets, live_groups, lag and health.
 
     Read-only: SELECT, SHOW TABLES and DESCRIBE. `offsets` and `groups` are as of the last fold,
@@ -219,7 +219,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: "Output", co
 @asking_options
 @answer_options
 def status(
-    only_totals: bool, asking: Asking, table_root: str | None, output: "Output", config: Path | None
+    only_totals: bool, asking: Asking, table_root: str | None, output: Output, config: Path | None
 ) -> None:
     """Show how far the job has read each offsets partition, and its counters.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.answering import AskedSnapshot, Found, Question, positions_told
+from streaming.cli.answering import AskedSnapshot, Found, Question, position_warnings
 from streaming.cli.options import (
     Asking,
     all_of,
@@ -56,10 +56,10 @@ def restore(
     settings = settings_of(config, table_root=table_root)
     rows, found, one_group, running = Question.of(settings, asking, groups, topics).ask(_restored)
     write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))
-    warned = positions_told(rows.filter(rows["warning"].is_valid()).to_pylist())
+    warned = position_warnings(rows.filter(rows["warning"].is_valid()).to_pylist())
     left_out = names_left_out(rows, one_group=one_group)
     is_whole = not left_out and not rows["committed_offset"].null_count
-    return found.tell([str(found.about), *warned, *left_out, *running]) or int(not is_whole)
+    return found.report([str(found.about), *warned, *left_out, *running]) or int(not is_whole)
 
 
 def _restored(asked: AskedSnapshot) -> tuple["pa.Table", Found, bool, list[str]]:

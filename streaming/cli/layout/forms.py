@@ -183,7 +183,7 @@ REMOVED: Final = Form(
 )
 STATUS: Final = Form(
     always=("partition", "state", "position", "behind"),
-    room=("held_back_since", "last_stable_offset", "high_watermark"),
+    room=("open_transaction_since", "last_stable_offset", "high_watermark"),
     wide=("loaded",),
 )
 TOTALS: Final = Form(

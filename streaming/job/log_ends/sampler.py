@@ -161,7 +161,7 @@ class LogEndSampler(threading.Thread):
         if len(rows):
             self._tables.append_log_ends(rows)
         self._row_maker.written()
-        self._tell(answer)
+        self._report(answer)
         return True
 
     def _tell_slow(self, *, is_slow: bool) -> None:
@@ -178,7 +178,7 @@ class LogEndSampler(threading.Thread):
         elif not is_slow:
             self._problems.settle("slow", "log ends: rounds are quick enough again.")
 
-    def _tell(self, answer: Round) -> None:
+    def _report(self, answer: Round) -> None:
         """Say once what could not be answered, and once that it can be."""
         committed = self._sampled.partitions.keys()
         states = {topic: state.error for topic, state in answer.topics.items() if topic in committed}
@@ -188,26 +188,26 @@ class LogEndSampler(threading.Thread):
         still_gone, self._gone = gone & self._gone, gone
         denied = [topic for topic, error in states.items() if error not in (None, TOPIC_GONE)]
         silent = {topic for (topic, _), end in answer.ends.items() if isinstance(end, str)}
-        self._complain(
+        self._warn_of(
             TOPIC_GONE,
             still_gone,
             "the brokers have no {}, although there are committed offsets of it",
             "the brokers have all topics with committed offsets",
         )
-        self._complain(
+        self._warn_of(
             TOPIC_DENIED,
             denied,
             "this user may not describe {}, so that lag is not known. Grant Describe on topics",
             "all topics with committed offsets may be described",
         )
-        self._complain(
+        self._warn_of(
             "silent",
             silent,
             "no answer from leaders of partitions of {}, so that lag is not known. Retrying",
             "the leaders of all partitions answer again",
         )
 
-    def _complain(self, about: str, topics: Collection[str], sentence: str, over: str) -> None:
+    def _warn_of(self, about: str, topics: Collection[str], sentence: str, over: str) -> None:
         if topics:
             self._problems.make(about, f"log ends: {sentence.format(_named(topics))}.")
         else:

@@ -52,7 +52,7 @@ class HttpListener:
         self.limits = limits or HttpLimits()
         self._known, self._token = known, token
         self._own_host = host if token is None and not behind_proxy else None
-        self._seldom = RateLimitedLog(_log)
+        self._limited_log = RateLimitedLog(_log)
         self._connections: set[LimitedConnection] = set()
         self._of_address: Counter[str] = Counter()
 
@@ -78,7 +78,7 @@ class HttpListener:
         )
         self._server = uvicorn.Server(config)
         # what is given up at the end is to be
-        self._logs = forwarded(self._seldom, unless=lambda: self._server.should_exit)
+        self._logs = forwarded(self._limited_log, unless=lambda: self._server.should_exit)
         self._logs.__enter__()
         self._thread = threading.Thread(target=self._run, name="offsetlake-http", daemon=True)
         self._thread.start()
@@ -134,7 +134,9 @@ class HttpListener:
             len(self._connections) >= self.limits.connections
             or self._of_address[peer] >= self.limits.connections_of_address
         ):
-            self._seldom.tell("connections", f"more HTTP connections than are allowed, closing one of {peer}")
+            self._limited_log.warning(
+                "connections", f"more HTTP connections than are allowed, closing one of {peer}"
+            )
             return False
         self._connections.add(connection)
         self._of_address[peer] += 1

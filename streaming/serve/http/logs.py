@@ -9,7 +9,7 @@ from streaming.common.rate_limits import RateLimitedLog
 
 _LOGGERS: Final = {
     "uvicorn.error": (logging.ERROR, "building an HTTP response failed"),
-    "asyncio": (logging.WARNING, "an event loop complains"),
+    "asyncio": (logging.WARNING, "an event loop reports"),
 }
 """For each logger, the level from which records are forwarded, and the prefix of their messages."""
 
@@ -41,4 +41,4 @@ class _Forwarding(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         why = "" if error is None else f" {type(error).__name__}: {error}"
         text = " ".join(record.getMessage().split())
-        self._to.tell(record.name, f"{self._what}: {text}{why}")
+        self._to.warning(record.name, f"{self._what}: {text}{why}")

@@ -113,7 +113,7 @@ class KafkaListener:
         self.received = memoryview(bytearray(_RECEIVED_BYTES))
         self.address = address
         self._snapshot = snapshot
-        self._seldom = RateLimitedLog(_log)
+        self._limited_log = RateLimitedLog(_log)
         self._cluster_id = cluster_id
         self._within_ms = within_ms
         self._advertised = advertised
@@ -229,7 +229,7 @@ class KafkaListener:
     def closing(self, reason: Closed, why: str = "") -> None:
         self._closed[reason] += 1
         if reason in _SAID:
-            self._seldom.tell(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
+            self._limited_log.warning(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
     def view(self, reached: Address, client: Client) -> RequestContext:
         return RequestContext(

@@ -85,7 +85,7 @@ class LogEnds:
     topic_id: Index
     newest_at: int
     samples: _Samples
-    told: _NewestIds
+    newest_ids: _NewestIds
     ids_seen: _Seen
 
     @classmethod
@@ -94,14 +94,16 @@ class LogEnds:
         topic of each partition."""
         never, nones = _full(len(of_places), _NEVER), _full(len(of_places), NONE)
         samples = _Samples(at=never, start=nones, end=nones, id=nones)
-        told = _NewestIds(at=_full(count, _NEVER), id=_full(count, NONE), gone_at=_full(count, _NEVER))
+        newest_ids = _NewestIds(at=_full(count, _NEVER), id=_full(count, NONE), gone_at=_full(count, _NEVER))
         seen = _Seen(first_at=_full(ids_count, _ALWAYS), last_at=_full(ids_count, _NEVER))
-        return cls._of(samples, told, seen, of_places, _NEVER)
+        return cls._of(samples, newest_ids, seen, of_places, _NEVER)
 
     @classmethod
-    def _of(cls, samples: _Samples, told: _NewestIds, seen: _Seen, topics: Index, newest_at: int) -> Self:
+    def _of(
+        cls, samples: _Samples, newest_ids: _NewestIds, seen: _Seen, topics: Index, newest_at: int
+    ) -> Self:
         """Blank samples that do not count; `topics` is the topic of each partition."""
-        own = _NewestIds(*(column[topics] for column in told))
+        own = _NewestIds(*(column[topics] for column in newest_ids))
         is_stale = (own.at > samples.at) & (own.id != NONE) & (samples.id != NONE) & (own.id != samples.id)
         is_old = samples.at < max(newest_at - NEWEST_WITHIN_MS, _NEVER + 1)
         is_known = ~(is_old | is_stale | (own.gone_at > samples.at))
@@ -111,17 +113,17 @@ class LogEnds:
             log_start=shown[1],
             log_end=shown[2],
             sample_id=shown[3],
-            topic_id=fixed(np.where(told.gone_at > told.at, NONE, told.id)),
+            topic_id=fixed(np.where(newest_ids.gone_at > newest_ids.at, NONE, newest_ids.id)),
             newest_at=newest_at,
             samples=samples,
-            told=told,
+            newest_ids=newest_ids,
             ids_seen=seen,
         )
 
     @property
-    def told_at(self) -> Index:
+    def id_sampled_at(self) -> Index:
         """When (ms) samples last gave the id of each of n topics or reported it deleted; `NONE`: never."""
-        at = np.maximum(self.told.at, self.told.gone_at)
+        at = np.maximum(self.newest_ids.at, self.newest_ids.gone_at)
         return np.where(at == _NEVER, NONE, at)
 
     def with_moved(
@@ -134,19 +136,19 @@ class LogEnds:
             first_at=_relaid(self.ids_seen.first_at, ids, ids_count, _ALWAYS),
             last_at=_relaid(self.ids_seen.last_at, ids, ids_count, _NEVER),
         )
-        ids, held, told = np.append(ids, NONE), self.samples, self.told
+        ids, held, newest_ids = np.append(ids, NONE), self.samples, self.newest_ids
         samples = _Samples(
             at=_relaid(held.at, places, len(of_places), _NEVER),
             start=_relaid(held.start, places, len(of_places), NONE),
             end=_relaid(held.end, places, len(of_places), NONE),
             id=_relaid(ids[held.id], places, len(of_places), NONE),
         )
-        told = _NewestIds(
-            at=_relaid(told.at, topics, count, _NEVER),
-            id=_relaid(ids[told.id], topics, count, NONE),
-            gone_at=_relaid(told.gone_at, topics, count, _NEVER),
+        newest_ids = _NewestIds(
+            at=_relaid(newest_ids.at, topics, count, _NEVER),
+            id=_relaid(ids[newest_ids.id], topics, count, NONE),
+            gone_at=_relaid(newest_ids.gone_at, topics, count, _NEVER),
         )
-        return self._of(samples, told, seen, of_places, self.newest_at)
+        return self._of(samples, newest_ids, seen, of_places, self.newest_at)
 
     def with_rows(self, rows: Sampled, of_places: Index, *, until: int) -> Self:
         """Return the state with more samples; `of_places` is the topic of each partition.
@@ -154,19 +156,21 @@ class LogEnds:
         Samples taken after `until` (ms) are ignored, and those already held are dropped: a clock was wrong.
         """
         samples = self.samples._replace(at=_until(self.samples.at, until))
-        told = self.told._replace(at=_until(self.told.at, until), gone_at=_until(self.told.gone_at, until))
+        newest_ids = self.newest_ids._replace(
+            at=_until(self.newest_ids.at, until), gone_at=_until(self.newest_ids.gone_at, until)
+        )
         order = np.argsort(rows.at, kind="stable")
         rows = rows.chosen(order[rows.at[order] <= until])
         is_sample = (rows.places != NONE) & (rows.ends != NONE)
-        is_told = (rows.ids != NONE) & (is_sample | (rows.places == NONE))
+        has_id = (rows.ids != NONE) & (is_sample | (rows.places == NONE))
         samples = _Samples(
             *_newer(samples, rows.places, (rows.at, rows.starts, rows.ends, rows.ids), is_sample)
         )
-        at, ids = _newer((told.at, told.id), rows.topics, (rows.at, rows.ids), is_told)
-        [gone_at] = _newer((told.gone_at,), rows.topics, (rows.at,), rows.is_gone)
-        times = (rows.at, samples.at, told.at, told.gone_at)
+        at, ids = _newer((newest_ids.at, newest_ids.id), rows.topics, (rows.at, rows.ids), has_id)
+        [gone_at] = _newer((newest_ids.gone_at,), rows.topics, (rows.at,), rows.is_gone)
+        times = (rows.at, samples.at, newest_ids.at, newest_ids.gone_at)
         newest_at = max(int(column.max(initial=_NEVER)) for column in times)
-        seen = _with_seen(self.ids_seen, rows.ids[is_told], rows.at[is_told], until)
+        seen = _with_seen(self.ids_seen, rows.ids[has_id], rows.at[has_id], until)
         return self._of(samples, _NewestIds(at, ids, gone_at), seen, of_places, newest_at)
 
 

@@ -29,7 +29,7 @@ _END_LIMIT_S: Final = 15.0
 
 
 @dataclass(frozen=True)
-class Look:
+class Poll:
     """The last poll of the tables: when it was (ms), and the errors by what could not be read."""
 
     at: int
@@ -40,7 +40,7 @@ class Tailer(threading.Thread):
     """Keeps the newest snapshot within a `with` block; where a read fails, the former state remains.
 
     `current` is replaced as a whole, so a caller that takes it once has one consistent snapshot.
-    `MemorySnapshot.age_ms` is its age, and `last_look` holds the errors of the last poll.
+    `MemorySnapshot.age_ms` is its age, and `last_poll` holds the errors of the last poll.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Tailer(threading.Thread):
         counters: Counting | None = None,
     ) -> None:
         super().__init__(name="offsetlake-snapshot", daemon=True)
-        self.last_look: Look | None = None
+        self.last_poll: Poll | None = None
         self._tables = tables
         self._every_s = every_s
         self._clock = clock
@@ -72,7 +72,7 @@ class Tailer(threading.Thread):
         """The newest snapshot with the counters up to it."""
         return self._reading
 
-    def look(self, *, patiently: bool = False) -> bool:
+    def poll(self, *, patiently: bool = False) -> bool:
         """Poll the tables once, on the thread or without it, and return whether all could be read;
         `patiently` delays the retry of reads that failed."""
         now, reading, failures = self._clock(), self._reading, dict[str, str]()
@@ -95,17 +95,17 @@ class Tailer(threading.Thread):
             else:
                 self._problems.settle(about, f"the in-memory snapshot of {about} is refreshed again")
         self._reading, self._failures = reading, failures
-        self.last_look = Look(now, failures)
+        self.last_poll = Poll(now, failures)
         return not failures
 
     def run(self) -> None:
         """Poll until the end of the `with` block; at once if there was no poll yet."""
-        while not self._done.wait(self._every_s if self.last_look else 0):
-            self.look(patiently=True)
+        while not self._done.wait(self._every_s if self.last_poll else 0):
+            self.poll(patiently=True)
 
     def __enter__(self) -> Self:
         """Poll once, so that there is a snapshot, and go on polling."""
-        self.look()
+        self.poll()
         self.start()
         return self
 

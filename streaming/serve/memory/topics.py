@@ -93,7 +93,7 @@ class Topics:
     def sampled_at(self, topics: pa.Array) -> Index:
         """Return when (ms) samples last gave the id of each of n topics or reported it deleted; `NONE`:
         never."""
-        return np.append(self.ends.told_at, NONE)[self.names.places_of(topics)]
+        return np.append(self.ends.id_sampled_at, NONE)[self.names.places_of(topics)]
 
     def ids_over_time(self, topics: pa.Array) -> pa.Table:
         """Return the ids of some topics over time (schema `TOPICS_OVER_TIME`), as far as samples were

@@ -146,7 +146,7 @@ class Admission:
         self._most, self._seats, self.withheld = most, Seats(most), Withheld()
 
     @property
-    def complaint(self) -> str:
+    def warning(self) -> str:
         """A message about what the last response lacks; empty: nothing."""
         return self.withheld.sentence(self._most) if self.withheld.series else ""
 

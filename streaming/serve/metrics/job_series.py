@@ -25,7 +25,7 @@ _OF_PARTITION: Final[Mapping[str, Callable[[PartitionProgress], float | None]]] 
     "source_loaded": lambda one: int(one.loaded),
     "source_lag": lambda one: one.as_shown.behind,
     "source_complete_timestamp_seconds": lambda one: _in_seconds(one.stable.as_of),
-    "source_held_back_timestamp_seconds": lambda one: _in_seconds(one.held_back_since),
+    "source_open_transaction_timestamp_seconds": lambda one: _in_seconds(one.open_transaction_since),
     "source_unanswered_timestamp_seconds": lambda one: _in_seconds(one.unanswered_since),
 }
 """The metrics of each offsets partition; None: no series."""

@@ -91,7 +91,7 @@ class Publisher(OnDemand):
             asked = [variant for variant, at in self._asked.items() if began - at < IDLE_S]
             self._count += 1
         families = self._exposition.families(self._source(self._took_s))
-        self._complain(self._exposition.admission.complaint)
+        self._warn(self._exposition.admission.warning)
         plain = {variant.style: written(families, variant.style) for variant in asked}
         bodies = {
             variant: Body(
@@ -116,7 +116,7 @@ class Publisher(OnDemand):
         else:
             self._problems.settle("metrics", "metrics are built again")
 
-    def _complain(self, lacks: str) -> None:
+    def _warn(self, lacks: str) -> None:
         """Log once what the metrics lack, and once that they no longer lack anything."""
         if lacks:
             self._problems.make("max_series", lacks)

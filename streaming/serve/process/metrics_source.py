@@ -72,7 +72,7 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         )
 
     def _failures(self) -> Sequence[str]:
-        look = self._tailer.last_look
+        look = self._tailer.last_poll
         return () if look is None else list(look.failures)
 
 
@@ -83,7 +83,7 @@ def metrics_once(settings: Settings, tables: Tables, style: Format) -> Pieces:
     """
     exposition = Exposition(settings.metrics)
     tailer = Tailer(tables)
-    tailer.look()
+    tailer.poll()
     if not tailer.current.progress.partitions:
         raise OffsetlakeError(
             f"making metrics: expected tables at {tables.root} into which a topic was read, found none that "
@@ -96,7 +96,7 @@ def metrics_once(settings: Settings, tables: Tables, style: Format) -> Pieces:
         expiry=settings.expiry,
     )
     families = exposition.families(source_of(settings, tailer, refresher.make()))
-    if lacks := exposition.admission.complaint:
+    if lacks := exposition.admission.warning:
         _log.warning(lacks)
     return written(families, style)
 
@@ -109,7 +109,7 @@ def source_of(
     kafka: KafkaCounts | None = None,
     took_s: float | None = None,
 ) -> MetricsSource:
-    look, newest = tailer.last_look, tailer.newest
+    look, newest = tailer.last_poll, tailer.newest
     return MetricsSource(
         now=now_ms(),
         version=_version(),

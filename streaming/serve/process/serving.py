@@ -114,7 +114,7 @@ async def _serve(
             await endpoints.enter_async_context(listener)
         tailer.start()
         stack.push(tailer)
-        while tailer.last_look is None and not stop.is_set():
+        while tailer.last_poll is None and not stop.is_set():
             await asyncio.sleep(_POLL_S)
         if stop.is_set():
             return

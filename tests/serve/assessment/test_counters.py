@@ -64,7 +64,7 @@ def test_commits_and_rewinds_are_those_that_came(
     for values in before:
         write(values)
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     assert not counted(tailer).rewinds
     rewinds: Counter[str] = Counter()
     removed: Counter[str] = Counter()
@@ -77,9 +77,9 @@ def test_commits_and_rewinds_are_those_that_came(
             removed[key[0]] += value is None and old is not None
         write(values)
         if not at_once:
-            assert tailer.look()
+            assert tailer.poll()
     heartbeat(tables, HOUR_MS)
-    assert tailer.look()
+    assert tailer.poll()
     found = counted(tailer)
     assert dict(found.rewinds) == {group: count for group, count in rewinds.items() if count}
     assert dict(found.removed) == {(group, "unknown"): count for group, count in removed.items() if count}
@@ -88,7 +88,7 @@ def test_commits_and_rewinds_are_those_that_came(
 
 def test_commits_are_counted_as_the_changes_say(tables: Tables) -> None:
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     batch: Batch = {("g", "t", 0): offset(), ("g", "t", 1): offset(), ("h", "t", 0): offset()}
     rows = changes_of(batch, {})
     place = rows.schema.get_field_index("commits")
@@ -97,7 +97,7 @@ def test_commits_are_counted_as_the_changes_say(tables: Tables) -> None:
     tables.append_changes(
         made, replace(tables.progress(), query_id=QUERY, batch_id=0, sequence=1), is_batch=True
     )
-    assert tailer.look()
+    assert tailer.poll()
     assert dict(counted(tailer).commits) == {"g": 3}
     assert counted(tailer).commits_in_all == 3
 
@@ -111,10 +111,10 @@ def totals_of(decoded: int, unknown: int = 0) -> Totals:
 def test_records_are_those_since_the_start(tables: Tables) -> None:
     append(tables, {}, totals=totals_of(100, 5))
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     assert set(counted(tailer).records.values()) == {0}
     append(tables, {}, totals=totals_of(110, 7))
-    assert tailer.look()
+    assert tailer.poll()
     assert (counted(tailer).records["decoded"], counted(tailer).records["unknown"]) == (10, 2)
 
 
@@ -122,26 +122,26 @@ def test_records_are_those_since_the_start(tables: Tables) -> None:
 def test_records_that_a_rebuild_reads_again_are_not_counted(tables: Tables, read_again: int) -> None:
     append(tables, {}, totals=totals_of(100), partitions=LOADED)
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     append(tables, {}, totals=totals_of(read_again), generation=1, query_id="query-2")
-    assert tailer.look()
+    assert tailer.poll()
     assert set(counted(tailer).records.values()) == {0}
     append(tables, {}, totals=totals_of(read_again + 4), query_id="query-2")
-    assert tailer.look()
+    assert tailer.poll()
     assert counted(tailer).records == dict.fromkeys(RECORDS, 0) | {"decoded": 4}
 
 
 def test_records_that_are_read_into_new_tables_are_not_counted(tables: Tables) -> None:
     append(tables, {}, totals=totals_of(100), partitions=LOADED)
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     root = Path(tables.root)
     root.rename(root.with_name("gone"))
-    assert not tailer.look()
+    assert not tailer.poll()
     tables.create()
     for decoded, partitions in ((0, {}), (50, LOADING), (90, LOADING), (120, LOADED), (123, LOADED)):
         append(tables, {}, totals=totals_of(decoded), partitions=partitions, query_id="query-2")
-        assert tailer.look()
+        assert tailer.poll()
     assert counted(tailer).records["decoded"] == 3
 
 
@@ -152,10 +152,10 @@ def test_a_commit_into_a_topic_that_was_made_anew_is_no_rewind(
     live: Batch = {("g", "t", 0): offset(committed_offset=1_000, topic_id="A")}
     append(tables, live)
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     append(tables, {("g", "t", 0): offset(committed_offset=3, topic_id=topic_id)}, live=live)
     heartbeat(tables, HOUR_MS)
-    assert tailer.look()
+    assert tailer.poll()
     assert counted(tailer).rewinds.get("g", 0) == rewinds
 
 
@@ -177,10 +177,10 @@ def test_where_commits_have_no_topic_id_samples_say_whether_it_is_a_rewind(
 
     def rewinds_at(at: int) -> int:
         heartbeat(tables, now + at)
-        assert tailer.look()
-        assert tailer.look()  # samples are read after what is told of heartbeats
+        assert tailer.poll()
+        assert tailer.poll()  # samples are read after what is told of heartbeats
         heartbeat(tables, now + at + 1)
-        assert tailer.look()
+        assert tailer.poll()
         return counted(tailer).rewinds.get("g", 0)
 
     def append_samples(samples: list[Sample]) -> None:
@@ -210,11 +210,11 @@ def test_of_many_that_wait_some_are_counted_at_once(tables: Tables) -> None:
     }
     append(tables, live, now=now)
     tailer = Tailer(tables, clock=lambda: now, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     append(
         tables, {key: offset(committed_offset=8, commit_timestamp=now) for key in live}, live=live, now=now
     )
-    assert tailer.look()
+    assert tailer.poll()
     assert counted(tailer).rewinds == {"g": 3}
     assert len(counted(tailer).back) == 10_000
 
@@ -227,26 +227,26 @@ def test_offsets_that_are_repeated_after_a_rebalance_are_no_rewind(
         live: Batch = {("g", "t", 0): offset(committed_offset=before)}
         batch: Batch = {("g", "t", 0): offset(committed_offset=committed_offset, commit_timestamp=at)}
         append(tables, batch, live=live, now=at)
-        assert tailer.look()
+        assert tailer.poll()
 
     append(tables, {("g", "t", 0): offset(committed_offset=100)})
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     commit(95, 100, 10_000)
     commit(99, 95, 20_000)
     commit(100, 99, 10_000 + back_after)
     heartbeat(tables, HOUR_MS)
-    assert tailer.look()
+    assert tailer.poll()
     assert counted(tailer).rewinds.get("g", 0) == rewinds
     assert len(counted(tailer).since) == 0
 
 
 def test_records_of_a_job_that_begins_later_are_counted(tables: Tables) -> None:
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     for decoded in (50, 90):
         append(tables, {}, totals=Totals(decoded=decoded), partitions=LOADING)
-        assert tailer.look()
+        assert tailer.poll()
     assert counted(tailer).records["decoded"] == 90
 
 
@@ -254,24 +254,24 @@ def test_they_go_on_when_everything_is_read_again(tables: Tables) -> None:
     live: Batch = {("g", "t", 0): offset(committed_offset=9)}
     append(tables, live)
     tailer = Tailer(tables, clock=lambda: 0, counters=Counters())
-    assert tailer.look()
+    assert tailer.poll()
     append(tables, {("g", "t", 0): offset(committed_offset=4)}, live=live)
     heartbeat(tables, HOUR_MS)
-    assert tailer.look()
+    assert tailer.poll()
     assert dict(counted(tailer).rewinds) == {"g": 1}
     root = Path(tables.root)
     root.rename(root.with_name("gone"))
-    assert not tailer.look()
+    assert not tailer.poll()
     tables.create()
     append(tables, live)
-    assert tailer.look()
+    assert tailer.poll()
     assert dict(counted(tailer).rewinds) == {"g": 1}
 
 
 def test_groups_that_are_gone_are_forgotten_once_they_are_many(tables: Tables) -> None:
     append(tables, {("g", "t", 0): offset()})
     tailer = Tailer(tables, clock=lambda: 0)
-    assert tailer.look()
+    assert tailer.poll()
     gone = [f"gone-{number}" for number in range(20_003)]
     many = Counters(
         commits=dict.fromkeys([*gone, "g"], 1), removed={(group, "deleted"): 1 for group in [*gone, "g"]}

@@ -427,7 +427,7 @@ def test_what_is_logged_is_said_now_and_then_and_written_nowhere_else(endpoint: 
             logging.getLogger(name).error("line %d\nof it", number)
         assert not logging.getLogger(name).propagate
     assert endpoint.said == [
-        "an event loop complains: line 0 of it",
+        "an event loop reports: line 0 of it",
         "building an HTTP response failed: line 0 of it",
     ]
 
@@ -440,7 +440,7 @@ def test_what_the_event_loop_complains_of_is_said_and_written_nowhere_else(
     loop.call_soon_threadsafe(int, "no number")
     wait_until(lambda: endpoint.said, "it to be said")
     [said] = endpoint.said
-    assert said.startswith("an event loop complains: Exception in callback int('no number')")
+    assert said.startswith("an event loop reports: Exception in callback int('no number')")
     assert said.endswith("ValueError: invalid literal for int() with base 10: 'no number'")
     assert endpoint.ask("/healthz").status == 200
     assert capfd.readouterr().err == ""
@@ -448,7 +448,7 @@ def test_what_the_event_loop_complains_of_is_said_and_written_nowhere_else(
 
 def test_warnings_of_the_event_loop_are_said(endpoint: Opened) -> None:
     logging.getLogger("asyncio").warning("socket.send() raised exception.")
-    assert endpoint.said == ["an event loop complains: socket.send() raised exception."]
+    assert endpoint.said == ["an event loop reports: socket.send() raised exception."]
 
 
 def asks_forever(client: socket.socket, port: int) -> None:

@@ -119,7 +119,7 @@ def test_a_topic_that_is_not_there_is_missing_once_all_is_read(tables: Tables) -
             Error.LEADER_NOT_AVAILABLE,
         }
         fill(tables, {}, partitions={0: LOADED, 1: LOADED})
-        endpoint.tailer.look()
+        endpoint.tailer.poll()
         assert errors_about_topic(client, "nope", ZERO_UUID) == {
             Error.UNKNOWN_TOPIC_OR_PARTITION,
             Error.UNKNOWN_TOPIC_ID,
@@ -138,7 +138,7 @@ def test_groups_of_an_offsets_partition_that_is_not_known_yet_are_loading(tables
         assert {one["groupId"] for one in listed["groups"]} == held.keys()
         assert settings_of(client)["offsetlake.loading.partitions"] == "1"
         fill(tables, {}, partitions=dict.fromkeys(range(3), LOADED))
-        endpoint.tailer.look()
+        endpoint.tailer.poll()
         assert errors_about(client, names[1])["describe"] == Error.GROUP_ID_NOT_FOUND
 
 
@@ -163,10 +163,10 @@ def test_an_old_heartbeat_makes_groups_unavailable_until_there_is_a_new_one(tabl
         assert set(errors_about(client, "g").values()) == {Error.COORDINATOR_NOT_AVAILABLE}
         assert client.ask(16, 5, {})["errorCode"] == Error.COORDINATOR_NOT_AVAILABLE
         heartbeat(tables, now)
-        endpoint.tailer.look()
+        endpoint.tailer.poll()
         assert errors_about(client, "g")["fetch 9"] == Error.NONE
         heartbeat(tables, now + 2 * MINUTE_MS)  # a clock is wrong
-        endpoint.tailer.look()
+        endpoint.tailer.poll()
         assert errors_about(client, "g")["fetch 9"] == Error.COORDINATOR_NOT_AVAILABLE
 
 
@@ -282,7 +282,7 @@ def test_a_topic_of_a_member_whose_name_is_not_known_has_its_id_for_a_name(
             assert [one["partitionIndex"] for one in topic["partitions"]] == [0, 1, 2]
             assert client.ask(3, 9, {"topics": [{"name": name}]})["topics"][0]["errorCode"] == Error.NONE
             tables.append_log_ends(rows_of([Sample(now_ms() - 1_000, "t", 0, 10, TOPIC_ID)]))
-            endpoint.tailer.look()
+            endpoint.tailer.poll()
         [gone] = client.ask(3, 9, {"topics": [{"name": TOPIC_ID}]})["topics"]
         assert gone["errorCode"] == Error.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -305,7 +305,7 @@ def test_the_assignor_of_a_group_whose_members_chose_none_is_that_of_the_brokers
         found = {name: one["assignorName"] for name, one in described(client, *chosen).items()}
         assert found == {"none": default or "", "empty": default or "", "range": "range"}
         fill(tables, {}, retention=None)  # nothing is known of the brokers
-        endpoint.tailer.look()
+        endpoint.tailer.poll()
         assert described(client, "none")["none"]["assignorName"] == ""
 
 
@@ -530,7 +530,7 @@ def test_an_answer_is_kept_no_longer_than_what_it_is_made_from(tables: Tables) -
         for _ in range(3):  # each asks with a number of its own
             assert fetched(client, "g") == {"g": (0, {("t", 0): 5})}
         append(tables, {("g", "t", 0): offset(committed_offset=6, source_partition=0)}, now=clock[0])
-        endpoint.tailer.look()
+        endpoint.tailer.poll()
         assert fetched(client, "g") == {"g": (0, {("t", 0): 6})}
         clock[0] += 200_000
         assert fetched(client, "g")["g"][0] == Error.COORDINATOR_NOT_AVAILABLE

@@ -31,7 +31,7 @@ def fill(tables: Tables, batch: Batch, **changed: Any) -> None:
 
 def snapshot_of(tables: Tables) -> MemorySnapshot:
     tailer = Tailer(tables)
-    tailer.look()
+    tailer.poll()
     return tailer.current
 
 
@@ -139,7 +139,7 @@ def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables
     classic = group(source_partition=0, members=members)
     fill(tables, {("g", "t", 0): committed, "g": classic, "h": group(source_partition=0)})
     tailer = Tailer(tables)
-    tailer.look()
+    tailer.poll()
     view = seen(tailer.current, NEW_JAVA)
     expected = [("assigned", 0), ("assigned", 1), ("target", 0), *[("t", number) for number in range(4)]]
     expected += [("unknown", number) for number in range(10)]  # as long as its name is not known
@@ -150,7 +150,7 @@ def test_partitions_of_members_are_shown_though_nobody_has_committed_them(tables
     )
     assert [topic["name"] for topic in pages["topics"]] == ["assigned", "t", "target", "unknown"]
     fill(tables, {"g": group(source_partition=0)}, live={"g": classic})  # its members have gone
-    tailer.look()
+    tailer.poll()
     assert shown(seen(tailer.current, NEW_JAVA)) == {("t", 0): False}
 
 

@@ -47,7 +47,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RequestContext:
     batch |= {"consumer": group(source_partition=0, type="consumer", members=[assigned(50_000)])}
     append(tables, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
     tailer = Tailer(tables)
-    tailer.look()
+    tailer.poll()
     return RequestContext(
         snapshot=tailer.current,
         now=now_ms(),

@@ -117,7 +117,7 @@ def test_an_answer_is_made_of_what_is_known_when_its_turn_comes(tmp_path: Any) -
         wait_until(endpoint.listener._large.locked, "an answer to have its turn", timeout_s=5)
         newer: Batch = {("g", "t", 0): offset(source_partition=0, committed_offset=999)}
         append(tables, newer, live=batch, partitions=LOADED, now=now_ms())
-        endpoint.tailer.look()
+        endpoint.tailer.poll()
         go_on.set()
         for client, number in zip(clients, numbers, strict=True):
             [found] = client.answer(9, 8, number)["groups"]

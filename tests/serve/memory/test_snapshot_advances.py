@@ -51,7 +51,7 @@ def do(step: Batch | str, tables: Tables, tailer: Tailer) -> None:
         case "heartbeat":
             heartbeat(tables, tables.progress().heartbeat + 10_000)
         case "look":
-            assert tailer.look()
+            assert tailer.poll()
         case dict():
             append(tables, step)
 
@@ -69,10 +69,10 @@ def test_an_advanced_snapshot_is_the_whole_one_and_what_the_tables_answer(
             patched.setattr(reading, "_MANY_ROWS", 2)
         tailer = Tailer(tables)
         append(tables, {}, partitions={ord("g"): PartitionProgress(loaded=True)})  # of all groups
-        assert tailer.look()
+        assert tailer.poll()
         for step in steps:
             do(step, tables, tailer)
-        assert tailer.look()
+        assert tailer.poll()
         for snapshot in (tailer.current, whole(tables)):
             check_whole(snapshot)
             assert snapshot.progress == tables.progress()
@@ -133,13 +133,13 @@ def test_what_members_have_is_advanced_by_the_groups_that_change(
         if is_spare:
             patched.setattr(assigned, "_SPARE", -1)
         tailer = Tailer(tables)
-        assert tailer.look()
+        assert tailer.poll()
         live: Batch = {}
         for step in steps:
             append(tables, step, live=dict(live))
             live |= step
             looked_at.clear()
-            assert tailer.look()
+            assert tailer.poll()
             assert looked_at in ([], [len(step)])
         expected = {
             (one["topic"], one["topic_id"], partition)

@@ -77,10 +77,10 @@ def test_texts_are_found_by_their_slots_however_many_came_after(
 def test_texts_that_nothing_refers_to_are_dropped(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "_SPARE_TEXTS", 4)
     tailer = Tailer(tables)
-    assert tailer.look()
+    assert tailer.poll()
     for number in range(15):
         append(tables, {("g", "t", 0): offset(metadata=f"number {number}"), "g": group()})
-        assert tailer.look()
+        assert tailer.poll()
         assert tailer.current.offsets_of("g").metadata.to_pylist() == [f"number {number}".encode()]
     assert len(tailer.current.offsets.columns.texts) < 12
 
@@ -96,9 +96,9 @@ LONG: Batch = {
 def test_names_and_metadata_of_any_length_and_characters(tables: Tables) -> None:
     append(tables, {"b": group()})
     tailer = Tailer(tables)
-    assert tailer.look()
+    assert tailer.poll()
     append(tables, LONG)
-    assert tailer.look()
+    assert tailer.poll()
     tables.fold()
     for snapshot in (tailer.current, whole(tables)):
         check_whole(snapshot)

@@ -72,8 +72,8 @@ def test_ends_of_one_file_after_the_other_are_those_of_all(
     for number, own in enumerate(sampled := timed(rounds, minutes)):
         tables.append_log_ends(rows_of(own))
         if number in looks:
-            assert tailer.look()
-    assert tailer.look()
+            assert tailer.poll()
+    assert tailer.poll()
     expected = ends_answered(tables, [one for own in sampled for one in own], LATER)
     assert ends_in(tailer.current) == expected
     assert ends_in(whole(tables, LATER)) == expected
@@ -96,16 +96,16 @@ def sample(tables: Tables, at: int, end: int, topic_id: str = "id-1") -> None:
 
 def test_an_end_is_never_below_a_later_commit_of_the_same_topic(tables: Tables, tailer: Tailer) -> None:
     commit(tables, 50)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) is None  # a commit alone says nothing of the end
     sample(tables, tables.progress().heartbeat - 1, 40)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 50
     commit(tables, 60, "id-1")
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 60
     commit(tables, 70, "id-0")  # of a topic that was there before
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 40
     assert tailer.current.end_offset("orders", 1) is tailer.current.end_offset("no", 0) is None
 
@@ -114,16 +114,16 @@ def test_a_topic_that_is_gone_or_was_made_anew_has_neither_end_nor_former_id(
     tables: Tables, tailer: Tailer
 ) -> None:
     sample(tables, T0, 40)
-    assert tailer.look()
+    assert tailer.poll()
     orders = tailer.current.topics.names.place("orders")
     assert orders is not None
     assert tailer.current.topics.id_of(orders) == "id-1"
     tables.append_log_ends(rows_of([gone(T0 + 1_000, "orders")]))
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.topics.id_of(orders) is None
     assert tailer.current.end_offset("orders", 0) is None
     sample(tables, T0 + 2_000, 3, "id-2")
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.topics.id_of(orders) == "id-2"
     assert tailer.current.end_offset("orders", 0) == 3
     for topic_id, name in (("id-1", "orders"), ("id-2", "orders"), ("id-3", None)):
@@ -138,7 +138,7 @@ def test_which_ids_topics_had_when_is_what_the_table_says(tables: Tables, tailer
         other = [Sample(at, "clicks", 0, 1, f"c-{minute}"), of_topic(at, "clicks", f"c-{minute}")]
         tables.append_log_ends(rows_of(other))
         sample(tables, at, 40, topic_id)
-        assert tailer.look()
+        assert tailer.poll()
     names = pa.array(["orders", "no", "clicks"])
     expected = topics_over_time(SampleFiles(tables.delta("log_ends")), None, as_of=LATER)
     for snapshot in (tailer.current, whole(tables, LATER)):
@@ -147,16 +147,16 @@ def test_which_ids_topics_had_when_is_what_the_table_says(tables: Tables, tailer
         assert snapshot.topics.ids_over_time(names[1:2]).num_rows == 0
         assert snapshot.topics.sampled_at(names).tolist() == [T0 + 5 * MINUTE_MS, -1, T0 + 5 * MINUTE_MS]
     tables.append_log_ends(rows_of([gone(T0 + DAY_MS // 2, "orders")]))
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.topics.sampled_at(names[:1]).tolist() == [T0 + DAY_MS // 2]
 
 
 def test_samples_of_a_clock_that_was_ahead_do_not_hide_later_ones(tables: Tables, tailer: Tailer) -> None:
     sample(tables, LATER + HOUR_MS, 99)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) is None
     sample(tables, T0, 40)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 40
     assert whole(tables, LATER).end_offset("orders", 0) == 40
 
@@ -165,11 +165,11 @@ def test_samples_that_were_taken_by_a_clock_that_was_set_back_are_forgotten(tabl
     clock = [LATER + 2 * HOUR_MS]
     tailer = Tailer(tables, clock=lambda: clock[0])
     sample(tables, LATER + HOUR_MS, 99)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 99
     clock[0] = LATER
     sample(tables, LATER - HOUR_MS, 40)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == whole(tables, LATER).end_offset("orders", 0) == 40
 
 
@@ -177,7 +177,7 @@ def test_a_partition_that_is_no_longer_sampled_has_no_end(tables: Tables, tailer
     for number, minutes in ((0, 0), (1, 14), (2, 16)):
         at = T0 + minutes * MINUTE_MS
         tables.append_log_ends(rows_of([Sample(at, "orders", number, 5), of_topic(at, "orders", "id-1")]))
-        assert tailer.look()
+        assert tailer.poll()
     for snapshot in (tailer.current, whole(tables, LATER)):
         assert [snapshot.end_offset("orders", number) for number in range(3)] == [None, 5, 5]
 
@@ -185,31 +185,31 @@ def test_a_partition_that_is_no_longer_sampled_has_no_end(tables: Tables, tailer
 def test_files_that_maintenance_joins_are_no_new_samples(tables: Tables, tailer: Tailer) -> None:
     for number in range(9):
         sample(tables, T0 + number * 1_000, number)
-    assert tailer.look()
+    assert tailer.poll()
     before = tailer.current.topics
     maintain(tables, replace(KEPT, keep_log_ends_ms=30 * DAY_MS), clock=lambda: T0 + HOUR_MS)
     assert len(tables.delta("log_ends").file_uris()) == 2
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.topics is before
     sample(tables, T0 + 10_000, 10)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == whole(tables, LATER).end_offset("orders", 0) == 10
 
 
 def test_tables_of_a_release_without_samples_gain_them(tables: Tables, tailer: Tailer) -> None:
     shutil.rmtree(f"{tables.root}/log_ends")
     commit(tables, 5)
-    assert tailer.look()
+    assert tailer.poll()
     before = tailer.current
     assert before.end_offset("orders", 0) is None
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current is before
     tables.create()
     sample(tables, T0, 40)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 40
     shutil.rmtree(f"{tables.root}/log_ends")
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) is None
 
 
@@ -220,11 +220,11 @@ def test_a_commit_beyond_the_end_is_the_end_until_a_sample_says_otherwise(
     at = 1_000_000
     append(tables, {("mistake", "orders", 0): offset(committed_offset=5_000_000)}, now=at)
     tables.append_log_ends(rows_of([Sample(at - 1, "orders", 0, 1_000)]))
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 5_000_000  # the log may have grown by then
     tables.append_log_ends(rows_of([Sample(at + 1, "orders", 0, 1_010)]))
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == whole(tables, at).end_offset("orders", 0) == 1_010
     append(tables, {("good", "orders", 0): offset(committed_offset=1_020)}, now=at + 2)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 1_020

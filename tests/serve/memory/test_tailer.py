@@ -83,16 +83,16 @@ def tailer(tables: Tables, wholes: list[int], silent: None) -> Tailer:
 def test_batches_heartbeats_folds_and_maintenance_are_followed_without_reading_all(
     tables: Tables, tailer: Tailer, wholes: list[int]
 ) -> None:
-    assert tailer.look()
+    assert tailer.poll()
     for number in range(1, 9):
         append(tables, batch_of(number), now=number * 1_000)
         tables.fold()
         heartbeat(tables, number * 1_000 + 500)
         if number % 2:
-            assert tailer.look()
+            assert tailer.poll()
     round_at(tables, 20_000)
     append(tables, batch_of(9))
-    assert tailer.look()
+    assert tailer.poll()
     assert wholes == [0]
     assert tailer.current.progress == tables.progress()
     assert is_as_answered(tailer.current, tables)
@@ -102,22 +102,22 @@ def test_nothing_new_is_the_same_snapshot_and_a_heartbeat_shares_its_columns(
     tables: Tables, tailer: Tailer
 ) -> None:
     append(tables, batch_of(1))
-    assert tailer.look()
+    assert tailer.poll()
     before = tailer.current
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current is before
     heartbeat(tables, 99_000)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.offsets is before.offsets
     assert (before.age_ms(100_000), tailer.current.age_ms(100_000)) == (99_000, 1_000)
 
 
 def test_columns_that_do_not_change_are_shared(tables: Tables, tailer: Tailer) -> None:
     append(tables, batch_of(1))
-    assert tailer.look()
+    assert tailer.poll()
     before = tailer.current.offsets.columns
     append(tables, {("g", "t", 1): offset(committed_offset=2)})
-    assert tailer.look()
+    assert tailer.poll()
     after = tailer.current.offsets.columns
     assert after.commit_timestamp is before.commit_timestamp
     assert (before.committed_offset.tolist(), after.committed_offset.tolist()) == ([1, 1, 1], [1, 2, 1])
@@ -125,12 +125,12 @@ def test_columns_that_do_not_change_are_shared(tables: Tables, tailer: Tailer) -
 
 def test_a_rebuild_is_told_and_its_end_is_one_step(tables: Tables, tailer: Tailer, wholes: list[int]) -> None:
     append(tables, batch_of(1))
-    assert tailer.look()
+    assert tailer.poll()
     heartbeat(tables, 5_000, rebuild=Rebuild(since=4_000, reason="it was requested"))
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.progress.rebuild == Rebuild(since=4_000, reason="it was requested")
     append(tables, {("g", "t", 0): None, ("h", "t", 7): offset(), "h": group()}, rebuild=None, generation=1)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.progress.generation == 1
     assert wholes == [0 + 1]
     assert is_as_answered(tailer.current, tables)
@@ -193,9 +193,9 @@ def test_a_writer_that_is_killed_leaves_no_half_batch(tables: Tables, tailer: Ta
             assert writer.stdout is not None
             for _ in range(count):
                 assert writer.stdout.readline()
-                assert tailer.look()
+                assert tailer.poll()
             writer.send_signal(signal.SIGKILL)
-        assert tailer.look()
+        assert tailer.poll()
         number = tables.progress().sequence
         assert tailer.current.progress.sequence == number
         assert tailer.current.offsets.columns.committed_offset.tolist() == [number] * 3
@@ -268,16 +268,16 @@ def test_what_cannot_be_followed_is_read_again(
 ) -> None:
     for number in range(1, 4):
         append(tables, batch_of(number), now=START + number)
-    assert tailer.look()
+    assert tailer.poll()
     append(tables, {("g", "t", 9): offset(), **batch_of(4)}, now=START + 4)  # not seen before the event
     event(tables)
     append(tables, batch_of(80))
-    assert tailer.look()
+    assert tailer.poll()
     assert len(wholes) == 2
     assert tailer.current.progress == tables.progress()
     assert is_as_answered(tailer.current, tables)
     append(tables, batch_of(81))
-    assert tailer.look()
+    assert tailer.poll()
     assert len(wholes) == 2
     assert is_as_answered(tailer.current, tables)
 
@@ -288,10 +288,10 @@ def test_a_copy_of_earlier_is_read_again(
     append(tables, batch_of(1))
     shutil.copytree(tables.root, tmp_path / "copy")
     append(tables, batch_of(2))
-    assert tailer.look()
+    assert tailer.poll()
     shutil.rmtree(tables.root)
     shutil.copytree(tmp_path / "copy", tables.root)
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.offsets.columns.committed_offset.tolist() == [1] * 3
     assert wholes == [2, 1]
 
@@ -303,24 +303,24 @@ def test_changes_of_earlier_than_the_folds_are_read_as_questions_do(
     shutil.copytree(f"{tables.root}/changes", tmp_path / "copy")
     append(tables, {("g", "t", 7): offset(), **batch_of(2)}, live=batch_of(1))
     tables.fold()
-    assert tailer.look()
+    assert tailer.poll()
     shutil.rmtree(f"{tables.root}/changes")
     shutil.copytree(tmp_path / "copy", f"{tables.root}/changes")
-    assert tailer.look()
+    assert tailer.poll()
     assert is_as_answered(tailer.current, tables)
 
 
 def test_a_file_that_is_gone_before_it_is_read_is_no_failure(
     tables: Tables, tailer: Tailer, wholes: list[int]
 ) -> None:
-    assert tailer.look()
+    assert tailer.poll()
     append(tables, batch_of(1))
     table = DeltaTable(f"{tables.root}/changes")
     append(tables, batch_of(2))
     table = DeltaTable(f"{tables.root}/changes")
     table.optimize.compact()
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    assert tailer.look()
+    assert tailer.poll()
     assert wholes == [0, 2]
     assert is_as_answered(tailer.current, tables)
 
@@ -330,13 +330,13 @@ def test_names_that_nothing_has_any_more_do_not_stay_for_ever(
 ) -> None:
     monkeypatch.setattr(reading, "_SPARE_PLACES", 0)
     append(tables, batch_of(1))
-    assert tailer.look()
+    assert tailer.poll()
     for number in range(9):
         key = (f"g{number}", f"t{number}", 0)
         append(tables, {key: offset(), key[0]: group()})
         append(tables, {key: None, key[0]: None})
         tables.fold()
-        assert tailer.look()
+        assert tailer.poll()
         assert len(tailer.current.groups) == 1
     assert len(tailer.current.topics) < 8
     assert is_as_answered(tailer.current, tables)
@@ -350,21 +350,21 @@ def test_what_cannot_be_read_stays_as_it_was_and_is_said_once(
 ) -> None:
     tailer = Tailer(tables, clock=lambda: 7)
     append(tables, batch_of(1))
-    assert tailer.look()
+    assert tailer.poll()
     before = tailer.current
     Path(tables.root).rename(tmp_path / "away")
-    assert not tailer.look()
-    assert not tailer.look()
+    assert not tailer.poll()
+    assert not tailer.poll()
     assert tailer.current.offsets is before.offsets
-    assert tailer.last_look is not None
-    assert tailer.last_look.at == 7
-    assert next(iter(tailer.last_look.failures)) == "offsets and groups"
-    assert len(said) == len(set(said)) == len(tailer.last_look.failures)
+    assert tailer.last_poll is not None
+    assert tailer.last_poll.at == 7
+    assert next(iter(tailer.last_poll.failures)) == "offsets and groups"
+    assert len(said) == len(set(said)) == len(tailer.last_poll.failures)
     assert "expected a Delta table at" in said[0]
     (tmp_path / "away").rename(tables.root)
     append(tables, batch_of(2))
-    assert tailer.look()
-    assert tailer.last_look.failures == {}
+    assert tailer.poll()
+    assert tailer.last_poll.failures == {}
     assert said[-1].endswith("refreshed again")
     assert is_as_answered(tailer.current, tables)
 
@@ -372,12 +372,12 @@ def test_what_cannot_be_read_stays_as_it_was_and_is_said_once(
 def test_tables_of_a_newer_format_are_refused_and_the_snapshot_stays(tables: Tables, said: list[str]) -> None:
     tailer = Tailer(tables)
     append(tables, batch_of(1))
-    assert tailer.look()
+    assert tailer.poll()
     before = tailer.current
     newer = {"offsetlake.format": "99"}
     DeltaTable(f"{tables.root}/changes").alter.set_table_properties(newer, raise_if_not_exists=False)
     append_as_newer(tables)
-    assert not tailer.look()
+    assert not tailer.poll()
     assert tailer.current is before
     assert "A newer offsetlake wrote it" in said[0]
 
@@ -392,7 +392,7 @@ def test_before_the_tables_there_is_an_empty_snapshot_that_is_loading(
     tmp_path: Path, said: list[str]
 ) -> None:
     tailer = Tailer(Tables(str(tmp_path / "none")))
-    assert not tailer.look()
+    assert not tailer.poll()
     assert (len(tailer.current.offsets), len(tailer.current.groups)) == (0, 0)
     assert not tailer.current.is_whole
     assert tailer.current.offsets_of("g").metadata.to_pylist() == []
@@ -414,8 +414,8 @@ def test_a_failing_look_is_repeated_with_patience_and_the_thread_ends(
         append(tables, batch_of(1))
         wait_until(lambda: tailer.current.progress.sequence == 1)  # what can be read is read meanwhile
         wait_until(lambda: len(looks) >= 4)
-    assert tailer.last_look is not None
-    assert tailer.last_look.failures == {"log ends": "not to be read"}
+    assert tailer.last_poll is not None
+    assert tailer.last_poll.failures == {"log ends": "not to be read"}
     assert not tailer.is_alive()
     assert all(later - earlier >= 0.15 for earlier, later in pairwise(looks[1:]))
 
@@ -436,8 +436,8 @@ def test_a_panic_in_a_look_is_a_failure_as_others_are(
     with Tailer(tables, every_s=0.001) as tailer:
         wait_until(lambda: len(looks) >= 3)
         assert tailer.is_alive()
-    assert tailer.last_look is not None
-    assert "Option::unwrap" in tailer.last_look.failures["log ends"]
+    assert tailer.last_poll is not None
+    assert "Option::unwrap" in tailer.last_poll.failures["log ends"]
     assert len(said) == 1
 
 
@@ -449,15 +449,15 @@ def test_alerts_are_read_when_they_change(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     tailer = Tailer(lake.tables)
     lake.commit("billing")
-    assert tailer.look()
+    assert tailer.poll()
     assert len(tailer.current.alerts) == 0
     lake.pass_time(6 * DAY)
     lake.evaluate()
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.alerts["group"].to_pylist() == ["billing"]
     before = tailer.current.alerts
     lake.heartbeat()
-    assert tailer.look()
+    assert tailer.poll()
     assert tailer.current.alerts is before
 
 
@@ -467,7 +467,7 @@ def test_a_group_is_loading_as_long_as_its_partition_is(tables: Tables, tailer: 
     names = {0: "b", 1: "a"}  # by Kafka's hash
     batch: Batch = {name: group(source_partition=number) for number, name in names.items()}
     append(tables, batch, topic="__consumer_offsets", partitions=progress.partitions)
-    assert tailer.look()
+    assert tailer.poll()
     snapshot = tailer.current
     assert {name: snapshot.partition_of(name) for name in ("a", "b", "c")} == {"a": 1, "b": 0, "c": 1}
     assert {name: snapshot.is_among(name, snapshot.loading) for name in ("a", "b", "c")} == {
@@ -483,7 +483,7 @@ def test_partition_counts_are_those_of_committed_partitions(tables: Tables, tail
     append(tables, {("g", "t", 3): offset(), ("g", "u", 0): offset(), ("h", "u", 0): offset()})
     append(tables, {("g", "v", 9): offset()})
     append(tables, {("g", "v", 9): None})
-    assert tailer.look()
+    assert tailer.poll()
     snapshot = tailer.current
     assert dict(zip(snapshot.topics.names.places, snapshot.partition_counts().tolist(), strict=True)) == {
         "t": 4,

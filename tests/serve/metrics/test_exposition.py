@@ -71,7 +71,7 @@ def test_promtool_finds_nothing_to_say(source: MetricsSource) -> None:
 
 def test_every_metric_of_the_catalogue_can_be_there(source: MetricsSource) -> None:
     told = made(source)
-    rare = {"source_held_back_timestamp_seconds", "source_unanswered_timestamp_seconds"}
+    rare = {"source_open_transaction_timestamp_seconds", "source_unanswered_timestamp_seconds"}
     rare |= {"group_topic_below_log_start_max", "alerts_undelivered"}
     rare |= {"group_removed_offsets_total", "group_unreadable_offsets", "group_topic_offsets_below_log_start"}
     assert {metric.full_name for metric in CATALOGUE if metric.name not in rare} - set(told) == set()
@@ -188,7 +188,7 @@ def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: 
         return read(b"".join(written(exposition.families(maker.source()), "text")))
 
     assert series_of(told(), set(counts_by_group(whole))) == series_of(whole, set(counts_by_group(whole)))
-    assert exposition.admission.complaint == ""
+    assert exposition.admission.warning == ""
     flood: Batch = {}
     for number in range(20):  # older than all others, and with members
         flood[f"a flood {number}"] = group(members=MEMBERS, state_timestamp=1, source_partition=3)
@@ -199,7 +199,7 @@ def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: 
     assert counts_by_group(flooded) == counts_by_group(whole)
     assert log_count(flooded) == log_count(whole)
     assert flooded["offsetlake_groups_withheld"] == {(): 20}
-    assert "a flood 0 (" in exposition.admission.complaint
+    assert "a flood 0 (" in exposition.admission.warning
     append(world.tables, dict.fromkeys(flood), live=flood, now=world.now)
     told()
     assert exposition.admission.withheld.groups == 20  # gone, and counted
@@ -282,7 +282,7 @@ def test_groups_have_no_metrics_where_the_heartbeat_is_to_come(source: MetricsSo
     [
         ("not loaded", {"loaded": False}),
         ("behind", {"whole": Reached(as_of=1)}),
-        ("held back", {"held_back_since": 1, "whole": Reached(as_of=1)}),
+        ("held back", {"open_transaction_since": 1, "whole": Reached(as_of=1)}),
     ],
 )
 def test_groups_of_partitions_that_cannot_be_judged_are_left_out(

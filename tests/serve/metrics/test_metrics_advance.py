@@ -54,7 +54,7 @@ def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(
     times = [world.now]
     settings = read_settings()
     tailer = Tailer(world.tables, clock=lambda: times[0])
-    assert tailer.look()
+    assert tailer.poll()
     refresher = Refresher(
         world.tables,
         lambda: tailer.current,
@@ -74,7 +74,7 @@ def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(
 
 def test_a_assessment_is_of_the_snapshot_though_the_tables_have_gone_on(world: AssessedWorld) -> None:
     tailer = Tailer(world.tables, clock=lambda: world.now)
-    assert tailer.look()
+    assert tailer.poll()
     refresher = Refresher(
         world.tables,
         lambda: tailer.current,

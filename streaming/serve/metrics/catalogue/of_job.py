@@ -123,13 +123,13 @@ OF_JOB: Final = (
         example="time() - min(offsetlake_source_complete_timestamp_seconds)",
     ),
     Metric(
-        name="source_held_back_timestamp_seconds",
+        name="source_open_transaction_timestamp_seconds",
         help="Since when an open transaction has held back the offsets partition.",
         level="job",
         labels=_SOURCE,
         unit=SECONDS,
         absent="no transaction does",
-        example="time() - offsetlake_source_held_back_timestamp_seconds > 30",
+        example="time() - offsetlake_source_open_transaction_timestamp_seconds > 30",
     ),
     Metric(
         name="source_unanswered_timestamp_seconds",
@@ -222,11 +222,11 @@ OF_JOB: Final = (
         example="increase(offsetlake_records_malformed_total[1h]) > 0",
     ),
     Metric(
-        name="records_misplaced_total",
+        name="records_wrong_partition_total",
         help=f"Ignored records in the wrong offsets partition for their group{_ONCE}",
         level="job",
         kind="counter",
-        example="increase(offsetlake_records_misplaced_total[1h]) > 0",
+        example="increase(offsetlake_records_wrong_partition_total[1h]) > 0",
     ),
     Metric(
         name="records_clamped_total",
