@@ -14,7 +14,7 @@ from http_receiver import HttpReceiver, running_receiver
 from streaming.alerts.delivery import Notifier
 from streaming.alerts.listing import describe_alerts
 from streaming.alerts.receivers import DeliveryError, Webhook, post
-from streaming.alerts.table import AlertTable, Told
+from streaming.alerts.table import AlertTable, TrackedEpisode
 from streaming.common.http_values import shown_url, without_user
 from streaming.common.times import now_ms
 from streaming.jvm.jars import _proxy_options
@@ -207,7 +207,7 @@ def test_an_unexpected_error_is_named_by_its_class_alone(lake: Lake, said: list[
     class Leaking:
         name, batch_size, repeat_every_ms, most_of_rule = "webhook", 1, None, None
 
-        def send(self, news: list[Told], now: int) -> None:
+        def send(self, news: list[TrackedEpisode], now: int) -> None:
             raise RuntimeError(CANARY)
 
     notifier = Notifier(AlertTable(lake.tables), Leaking(), clock=lambda: lake.now)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streaming.spark.java_errors import told
+from streaming.spark.java_errors import error_line
 
 TRACEBACK = (
     "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'streaming'\n"
@@ -22,4 +22,4 @@ TRACEBACK = (
     ],
 )
 def test_the_telling_line_is_told(text: str, line: str) -> None:
-    assert told(Exception(text)).startswith(line)
+    assert error_line(Exception(text)).startswith(line)

@@ -121,14 +121,14 @@ import time
 from streaming.cli.main import main
 from streaming.serve.memory.tailer import Tailer
 
-look = Tailer.look
+poll = Tailer.poll
 
 def slowly(self, **how):
     while not os.path.exists(os.environ["TABLES_THERE"]):
         time.sleep(0.01)
-    return look(self, **how)
+    return poll(self, **how)
 
-Tailer.look = slowly
+Tailer.poll = slowly
 main()
 """
 """A serve that needs long to read the tables for the first time: until a file is there."""
