@@ -8,15 +8,15 @@ such batches, and more on virtual machines that return free memory to their host
 Workers exclude the objects of modules from garbage collection.
 """
 
-import ctypes
 import gc
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
+
+from streaming.common.freed_memory import glibc, return_freed_memory
 
 MANY_ROWS: Final = 50_000
 """From this many rows on, freed memory is kept for the next ones."""
@@ -62,7 +62,7 @@ class FreedMemory:
             self._set(is_kept=False)
             if now - self._last_trim > TRIMMED_EVERY_S:
                 self._last_trim = now
-                self._give_back()
+                return_freed_memory(self._default_pool)
 
     def hand_over(self) -> None:
         """Return free memory after a step with many rows: other processes work now, and this one waits.
@@ -70,7 +70,7 @@ class FreedMemory:
         Requesting it again for the next rows takes 0.6 s of processor time for a gigabyte.
         """
         if self.is_kept:
-            self._give_back()
+            return_freed_memory(self._default_pool)
 
     def _set(self, *, is_kept: bool) -> None:
         if self._library is None or is_kept == self.is_kept:
@@ -79,17 +79,6 @@ class FreedMemory:
         for name, value in (_KEPT if is_kept else _GIVEN_BACK).items():
             self._library.mallopt(name, value)
         pa.set_memory_pool(pa.system_memory_pool() if is_kept else self._default_pool)
-
-    def _give_back(self) -> None:
-        self._default_pool.release_unused()
-        if self._library is not None:
-            self._library.malloc_trim(0)
-
-
-def glibc() -> Any:
-    """Return the C library of this process if it is glibc, else None."""
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    return library if hasattr(library, "gnu_get_libc_version") else None
 
 
 _OF_THIS_PROCESS: Final = FreedMemory(glibc())

@@ -7,12 +7,14 @@ import textwrap
 import pyarrow as pa
 import pytest
 
-from streaming.spark.worker_memory import KEPT_FOR_S, MANY_ROWS, TRIMMED_EVERY_S, FreedMemory, glibc
+from streaming.common.freed_memory import glibc
+from streaming.spark.worker_memory import KEPT_FOR_S, MANY_ROWS, TRIMMED_EVERY_S, FreedMemory
 
 IN_A_PROCESS = """
 import os
 import numpy as np
-from streaming.spark.worker_memory import FreedMemory, glibc
+from streaming.common.freed_memory import glibc
+from streaming.spark.worker_memory import FreedMemory
 
 def held():
     with open("/proc/self/statm") as statm:

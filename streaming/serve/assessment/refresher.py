@@ -7,8 +7,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Final
 
-import pyarrow as pa
-
+from streaming.common.freed_memory import return_freed_memory
 from streaming.common.rate_limits import OnDemand, OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import MINUTE_MS, now_ms
@@ -103,7 +102,7 @@ class Refresher(OnDemand):
             self._problems.settle("assessment", "lag and status are refreshed again")
             made = replace(made, took_s=monotonic() - began)
             self._pause_s = max(self._every_s, min(_SHARE * made.took_s, _LONGEST_PAUSE_S))
-        pa.default_memory_pool().release_unused()
+        return_freed_memory()
         with self.changed:
             self._assessment = made = self._given_out(made)
             self._made_at = monotonic()

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streaming.alerts.listing import listed, undelivered_counts
 from streaming.alerts.table import AlertTable
+from streaming.common.freed_memory import return_freed_memory
 from streaming.common.retries import retried
 from streaming.common.times import MINUTE_MS
 from streaming.model.progress import Progress
@@ -147,7 +148,7 @@ def _whole(tables: Tables, reading: Reading, at: PresentSnapshot) -> Reading:
     growing.grow()
     snapshot = replace(growing.snapshot, progress=at.progress)
     snapshot = replace(snapshot, alerts=reading.snapshot.alerts, undelivered=reading.snapshot.undelivered)
-    pa.default_memory_pool().release_unused()
+    return_freed_memory()
     return replace(reading, snapshot=snapshot, changes=tail, log_ends=None, places=len(snapshot.committing))
 
 
