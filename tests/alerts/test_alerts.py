@@ -346,7 +346,7 @@ def test_groups_of_one_partition_do_not_wait_for_another(tmp_path: Path) -> None
 # --- offset_expired --------------------------------------------------------------------------------------
 
 
-def test_dropped_offsets_are_told_once_per_group_and_counted(lake: Lake) -> None:
+def test_dropped_offsets_are_reported_once_per_group_and_counted(lake: Lake) -> None:
     lake.commit("billing", ("orders", 0), ("orders", 1), ("orders", 2))
     lake.drop("billing", ("orders", 0), ("orders", 1), cause=EXPIRED)
     (opened,) = lake.evaluate()
@@ -365,7 +365,7 @@ def test_dropped_offsets_are_told_once_per_group_and_counted(lake: Lake) -> None
     assert lake.evaluate() == []
 
 
-def test_of_several_drops_the_last_is_told(lake: Lake) -> None:
+def test_of_several_drops_the_last_is_reported(lake: Lake) -> None:
     lake.commit("billing", ("orders", 0), ("orders", 1))
     lake.drop("billing", ("orders", 0), cause=EXPIRED)
     lake.pass_time(HOUR)
@@ -381,7 +381,7 @@ def test_offsets_that_went_for_another_reason_are_no_alert(lake: Lake, cause: st
     assert lake.evaluate() == []
 
 
-def test_what_was_dropped_while_the_job_was_down_is_told_however_late(lake: Lake) -> None:
+def test_what_was_dropped_while_the_job_was_down_is_reported_however_late(lake: Lake) -> None:
     lake.commit("billing")
     lake.evaluate()
     lake.drop("billing", cause=EXPIRED)
@@ -492,7 +492,7 @@ def test_brokers_are_asked_at_their_own_pace_and_their_silence_is_said_once(
     assert len(said) == 2
 
 
-def test_unknown_records_are_told_until_there_are_no_new_ones(lake: Lake) -> None:
+def test_unknown_records_are_reported_until_there_are_no_new_ones(lake: Lake) -> None:
     lake.add_totals(unknown(1))
     (opened,) = lake.evaluate()
     assert (opened.rule, opened.finding.severity) == (UNKNOWN_RECORD_VERSION.id, "warning")
@@ -509,7 +509,7 @@ def test_unknown_records_are_told_until_there_are_no_new_ones(lake: Lake) -> Non
     assert again.id != opened.id
 
 
-def test_unknown_records_are_told_anew_when_a_rebuild_has_counted_anew(lake: Lake) -> None:
+def test_unknown_records_are_reported_anew_when_a_rebuild_has_counted_anew(lake: Lake) -> None:
     lake.add_totals(unknown(5))
     (opened,) = lake.evaluate()
     lake.pass_time(DAY)
@@ -530,7 +530,7 @@ def test_maintenance_keeps_what_rules_remember() -> None:
     assert remembering == [schemas.UNKNOWN_RECORD_VERSION]
 
 
-def test_empty_group_id_is_told_while_it_receives_commits(lake: Lake) -> None:
+def test_empty_group_id_is_reported_while_it_receives_commits(lake: Lake) -> None:
     lake.commit("", ("orders", 0), ("orders", 1))
     assert news(lake.evaluate()) == [(EMPTY_GROUP_ID.id, "info", "", True)]
     lake.pass_time(DAY - 1)
@@ -550,7 +550,7 @@ def test_job_behind_grows_worse_and_ends(lake: Lake) -> None:
     assert news(lake.evaluate()) == [(JOB_BEHIND.id, "critical", None, False)]
 
 
-def test_first_catch_up_that_takes_long_is_told(tmp_path: Path) -> None:
+def test_first_catch_up_that_takes_long_is_reported(tmp_path: Path) -> None:
     lake = Lake(tmp_path, first_ends={0: PartitionEnds(10_000, 10_000)})
     assert lake.evaluate() == []
     lake.now += 300_001

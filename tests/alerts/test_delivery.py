@@ -414,7 +414,9 @@ def test_log_and_alertmanager_get_each_of_many(lake: Lake, hook: HttpReceiver) -
 # --- Alertmanager's format -------------------------------------------------------------------------------
 
 
-def test_alertmanager_is_told_again_and_again_while_an_alert_is_open(lake: Lake, hook: HttpReceiver) -> None:
+def test_alertmanager_is_reported_again_and_again_while_an_alert_is_open(
+    lake: Lake, hook: HttpReceiver
+) -> None:
     sender = Sender(lake, alertmanager(hook))
     open_alert(lake, receiver="alertmanager")
     for seconds in (0, 59, 1, 30, 30):
@@ -436,7 +438,7 @@ def test_alertmanager_is_told_again_and_again_while_an_alert_is_open(lake: Lake,
     assert alert["annotations"]["summary"].startswith('group "billing": the broker will drop')
 
 
-def test_alertmanager_is_told_that_the_former_severity_is_over(lake: Lake, hook: HttpReceiver) -> None:
+def test_alertmanager_is_reported_that_the_former_severity_is_over(lake: Lake, hook: HttpReceiver) -> None:
     sender = Sender(lake, alertmanager(hook))
     open_alert(lake, receiver="alertmanager")
     sender.deliver()

@@ -117,7 +117,7 @@ OPENED = [(GROUP_STOPPED.id, "dead", True), (LAG_SECONDS.id, "dead", True)]
 CLOSED = [(GROUP_STOPPED.id, "dead", False), (LAG_SECONDS.id, "dead", False)]
 
 
-def test_group_that_stops_is_told_once_and_until_it_commits(world: World) -> None:
+def test_group_that_stops_is_reported_once_and_until_it_commits(world: World) -> None:
     world.settings = alert_settings(group_stopped="on")
     world.restart()
     for minutes in (-15, -11, -7):
@@ -194,7 +194,7 @@ def test_restart_of_the_job_opens_and_closes_nothing(world: World) -> None:
     assert world.pass_minutes(12, "g", step=3) == []
 
 
-def test_group_that_stands_still_is_told_until_it_moves(lake: Lake) -> None:
+def test_group_that_stands_still_is_reported_until_it_moves(lake: Lake) -> None:
     world = World(lake, alert_settings(groups=[{"pattern": "sta*", "group_stalled": "on"}]))
     for minutes, offset in {-14: 8_000, -11: 9_000, -8: 9_000, -5: 9_000, -2: 9_000}.items():
         for group in ("stands", "other"):  # of which nobody asked
@@ -207,7 +207,9 @@ def test_group_that_stands_still_is_told_until_it_moves(lake: Lake) -> None:
     assert rules_of(world.pass_minutes(3, "stands")) == [(GROUP_STALLED.id, False)]
 
 
-def test_lag_time_is_told_over_the_threshold_of_the_group_and_closes_below_half_of_it(world: World) -> None:
+def test_lag_time_is_reported_over_the_threshold_of_the_group_and_closes_below_half_of_it(
+    world: World,
+) -> None:
     world.settings = alert_settings(
         group_rewound="off", lag_seconds="1h", groups=[{"pattern": "g", "lag_seconds": "5m"}]
     )
@@ -265,7 +267,7 @@ def test_offset_beyond_the_end_of_its_log(lake: Lake, clock: int) -> None:
     assert (OFFSET_BEYOND_LOG_END.id, False) in rules_of(world.pass_minutes(1, "g"))
 
 
-def test_offset_of_a_recreated_topic_is_told_of_groups_with_members(lake: Lake) -> None:
+def test_offset_of_a_recreated_topic_is_reported_groups_with_members(lake: Lake) -> None:
     settings = alert_settings(offset_of_recreated_topic="on", group_rewound="off")
     world = World(lake, settings)
     world.commit("g", group_value=WITH_MEMBERS)
@@ -316,7 +318,7 @@ def test_group_that_goes_back_is_told_by_default_with_who_can_have_done_it(lake:
     assert rules_of(world.evaluate()) == [(GROUP_REWOUND.id, False)]
 
 
-def test_what_happened_first_is_told_after_it_was_repaired_by_hand(lake: Lake) -> None:
+def test_what_happened_first_is_reported_after_it_was_repaired_by_hand(lake: Lake) -> None:
     """It went back to the begin; when that was seen, a tool put it where it had been before, which is further
     back than it had come meanwhile."""
     world = World(lake, alert_settings())
@@ -361,7 +363,7 @@ def test_one_that_comes_back_later_is_a_rewind(lake: Lake) -> None:
     assert rules_of(world.evaluate()) == [(GROUP_REWOUND.id, True)]
 
 
-def test_rewind_is_told_once_whoever_evaluates_and_when(lake: Lake) -> None:
+def test_rewind_is_reported_once_whoever_evaluates_and_when(lake: Lake) -> None:
     lake.commit("g", PLACE, ("orders", 1), offset=500)
     lake.commit("other", offset=500)
     lake.pass_time(2 * M)
@@ -382,7 +384,7 @@ def test_rewind_is_told_once_whoever_evaluates_and_when(lake: Lake) -> None:
     assert lake.evaluate() == []
 
 
-def test_rewinds_of_history_of_groups_left_out_and_of_topics_made_anew_are_not_told(tmp_path: Path) -> None:
+def test_rewinds_of_history_of_groups_left_out_and_of_topics_recreated_are_not_told(tmp_path: Path) -> None:
     lake = Lake(tmp_path, first_ends={0: PartitionEnds(5, 5)})
     settings = alert_settings(groups=[{"pattern": "quiet", "group_rewound": "off"}])
     for offset in (500, 200):
@@ -400,7 +402,7 @@ def test_rewinds_of_history_of_groups_left_out_and_of_topics_made_anew_are_not_t
     assert [one.finding.group for one in lake.evaluate(settings)] == ["loud"]
 
 
-def test_ids_of_commits_say_whether_the_topic_was_made_anew(lake: Lake) -> None:
+def test_ids_of_commits_say_whether_the_topic_was_recreated(lake: Lake) -> None:
     lake.sample({PLACE: 600})
     lake.commit("other log", offset=500, topic_id="first")
     lake.commit("same log", offset=500, topic_id="second")
@@ -494,7 +496,7 @@ def stuck(lake: Lake) -> World:
     return world
 
 
-def test_a_partition_without_commits_is_told_once_until_something_is_committed(stuck: World) -> None:
+def test_a_partition_without_commits_is_reported_once_until_something_is_committed(stuck: World) -> None:
     assert stuck.pass_minutes(10) == []
     (opened,) = stuck.pass_minutes(8)
     assert (opened.rule, opened.finding.group, opened.opened_at - START) == (GROUP_STOPPED.id, "g", 11 * M)

@@ -252,7 +252,7 @@ def test_offsets_for_people_have_the_columns_of_kafka_s_tool(offsetlake: Any, ro
     assert about == "as of batch 1, written 1970-01-01T00:00:00.001Z; offsets partitions: 1 current"
 
 
-def test_named_groups_without_members_are_told_of_as_kafka_s_tool_does(
+def test_named_groups_without_members_are_reported_as_kafka_s_tool_does(
     offsetlake: Any, tables: Tables
 ) -> None:
     groups = {
@@ -647,5 +647,5 @@ def test_help_lists_every_command(offsetlake: Any) -> None:
     assert sorted(listed) == sorted(cli.commands)
 
 
-def test_version_is_told(offsetlake: Any) -> None:
+def test_version_is_reported(offsetlake: Any) -> None:
     assert re.fullmatch(r"offsetlake, version \d+\.\d+\.\d+\n", offsetlake("--version").out)

@@ -114,7 +114,7 @@ def test_evaluating_beside_a_running_job_does_nothing(offsetlake: Any, lake: Lak
     assert "expected" not in err, "it has just started: the tables are new"
 
 
-def test_a_running_job_that_has_never_evaluated_alerts_is_told_of(offsetlake: Any, lake: Lake) -> None:
+def test_a_running_job_that_has_never_evaluated_alerts_is_reported(offsetlake: Any, lake: Lake) -> None:
     lake.now = now_ms()
     lake.heartbeat()
     make_older(lake, 6 * 60_000)
@@ -144,7 +144,7 @@ def test_a_job_whose_clock_is_far_ahead_is_not_taken_to_run_for_ever(
 
 
 @pytest.mark.parametrize(("since", "code"), [(4 * 60_000, 0), (6 * 60_000, 1)])
-def test_a_running_job_that_no_longer_evaluates_alerts_is_told_of(
+def test_a_running_job_that_no_longer_evaluates_alerts_is_reported(
     offsetlake: Any, lake: Lake, since: int, code: int
 ) -> None:
     lake.now = now_ms()

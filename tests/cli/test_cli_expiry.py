@@ -358,7 +358,7 @@ def test_topics_may_be_chosen(soon: History, gone: History, offsetlake: Any) -> 
     assert groups("expiring", "--topic", "u") == groups("expiring", "--topic", "t:7") == []
 
 
-def test_what_expires_is_told_as_of_a_past_moment(history: History, offsetlake: Any) -> None:
+def test_what_expires_is_given_as_of_a_past_moment(history: History, offsetlake: Any) -> None:
     history.now -= HOUR
     then, at = history.now, history.now - 7 * DAY + HOUR
     history.write(group("g"), history.commit("g", "t", 1, at), heartbeat=then)

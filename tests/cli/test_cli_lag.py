@@ -85,7 +85,7 @@ def test_people_see_lag_times_and_as_of_when_the_ends_are(world: LagTables, ask:
     assert document["as_of"]["log_ends_at"] == iso(world.now)
 
 
-def test_offsets_of_a_recreated_topic_are_told(tmp_path: Path, offsetlake: Any) -> None:
+def test_offsets_of_a_recreated_topic_are_reported(tmp_path: Path, offsetlake: Any) -> None:
     world = LagTables(tmp_path / "tables", now_ms() - 5_000)
     config = tmp_path / "mine.toml"
     config.write_text('[expiry]\nretention = "1d"\n')
@@ -112,7 +112,7 @@ def test_offsets_of_a_recreated_topic_are_told(tmp_path: Path, offsetlake: Any) 
     assert {row["of_recreated_topic"] for row in json.loads(before.out)} == {None, False}
 
 
-def test_many_offsets_of_a_recreated_topic_are_told_in_a_few_lines() -> None:
+def test_many_offsets_of_a_recreated_topic_are_reported_in_a_few_lines() -> None:
     names = ["group", "topic", "partition", "committed_offset", "of_recreated_topic"]
     rows = [(f"g{number}", "t", place, 5, number != 2) for number in range(8) for place in range(6)]
     table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])

@@ -72,7 +72,7 @@ def test_members_in_full_have_epochs_and_assignments(offsetlake: Any, root: str)
     ]
 
 
-def test_a_group_without_members_is_told_of_as_kafkas_tool_does(offsetlake: Any, root: str) -> None:
+def test_a_group_without_members_is_reported_as_kafkas_tool_does(offsetlake: Any, root: str) -> None:
     ended = offsetlake("groups", "idle", "--members", "--table-root", root)
     about, said = ended.err.splitlines()
     assert (ended.code, about[:6], said) == (0, "as of ", "Consumer group 'idle' has no active members.")

@@ -127,7 +127,7 @@ def test_batches_without_a_change_are_not_told() -> None:
 
 
 @pytest.mark.parametrize("changed", ["changed_offsets", "changed_groups", "quarantined"])
-def test_batches_with_a_change_are_told(changed: str) -> None:
+def test_batches_with_a_change_are_reported(changed: str) -> None:
     batch = report(**{changed: 1})
     assert told(batch) == [describe_batch(batch)]
 
@@ -148,7 +148,7 @@ def test_catching_up_is_one_line_that_moves_on_a_terminal() -> None:
     assert [step[:11] for step in steps if step] == ["catching up", "catching up", "caught up: "]
 
 
-def test_caught_up_is_told_once() -> None:
+def test_caught_up_is_reported_once() -> None:
     lines = told(report(BEHIND), report(CAUGHT_UP), report(CAUGHT_UP), report(CAUGHT_UP, changed_offsets=1))
     assert [line.split(":")[0] for line in lines] == ["catching up", "caught up", "batch 7"]
 
@@ -166,7 +166,7 @@ def test_console_goes_quiet_when_it_cannot_print(error: OSError) -> None:
     assert out.tries == 1
 
 
-def test_what_must_not_be_lost_is_tried_each_time_anew() -> None:
+def test_what_must_not_be_lost_is_tried_each_time_again() -> None:
     out = Unprintable(OSError(errno.ENOSPC, "disk full"))
     console = Console(err=io.StringIO(), out=out)
     for _ in range(2):
@@ -286,7 +286,7 @@ def visible(terminal: Terminal) -> list[str]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_log_file_is_told_now_and_then_what_is_waited_for() -> None:
+def test_a_log_file_is_reported_now_and_then_what_is_waited_for() -> None:
     out = io.StringIO()
     with Console(err=out, clock=lambda: 1_500) as console, console.waiting("starting Spark"):
         wait_until(lambda: out.getvalue().count("\n") == 3)
@@ -321,7 +321,7 @@ def test_a_line_that_is_updated_stays_within_the_terminal() -> None:
     assert terminal.getvalue() == "\r\x1b[K" + "x" * 79
 
 
-def test_unknown_kinds_of_records_are_told_once_with_their_place() -> None:
+def test_unknown_kinds_of_records_are_reported_once_with_their_place() -> None:
     batch = report(totals=Totals(unknown=(NEWER_KIND,)))
     [warning] = told(batch, batch)
     assert warning.startswith("WARNING: records of type 99 cannot be read by this release; ")
@@ -329,7 +329,7 @@ def test_unknown_kinds_of_records_are_told_once_with_their_place() -> None:
     assert "newer offsetlake" in warning
 
 
-def test_unknown_version_of_a_known_type_is_told_with_its_number() -> None:
+def test_unknown_version_of_a_known_type_is_reported_with_its_number() -> None:
     kind = replace(NEWER_KIND, record_type=1, value_version=5)
     [warning] = told(report(totals=Totals(unknown=(kind,))))
     assert warning.startswith("WARNING: records of type 1, value version 5, cannot be read")

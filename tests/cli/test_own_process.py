@@ -99,7 +99,7 @@ def test_its_process_ends_with_the_command(root: str, number: signal.Signals, tm
         assert list(tmp_path.iterdir()) == []
 
 
-def test_who_kills_its_process_is_told_of(root: str, tmp_path: Path) -> None:
+def test_who_kills_its_process_is_reported(root: str, tmp_path: Path) -> None:
     with asked(root, ENDLESS, tmp_path) as process:
         wait_until(lambda: children(process.pid), "the process of its own")
         os.kill(children(process.pid)[0], signal.SIGKILL)

@@ -20,7 +20,7 @@ def test_what_is_wrong_is_said_when_it_begins_and_when_it_ends(said: list[str]) 
     assert said == ["no answer", "they answer again"] * 2
 
 
-def test_complaints_about_two_things_are_told_apart(said: list[str]) -> None:
+def test_complaints_about_two_things_are_distinguished(said: list[str]) -> None:
     problems = OngoingProblems(LOG)
     problems.make("brokers", "no answer")
     problems.make("topic", "not there")

@@ -68,7 +68,7 @@ def test_offsets_that_move_on_are_no_event(tables: Tables, first: Scene) -> None
     assert scene.changes[OffsetKey("billing", "orders", 0)] == 0
 
 
-def test_a_rewind_is_told_with_its_first_partition(tables: Tables, first: Scene) -> None:
+def test_a_rewind_is_reported_with_its_first_partition(tables: Tables, first: Scene) -> None:
     batch: Batch = {("replay", "clicks", 2): offset(committed_offset=1)}
     assert sentences_after(tables, first, batch) == ["replay rewound clicks:2 from 40 to 1"]
 
@@ -90,7 +90,7 @@ def test_an_offset_that_is_removed_alone_is_an_event(tables: Tables, first: Scen
     assert sentences_after(tables, first, batch) == ["offsets of billing removed: orders:1"]
 
 
-def test_a_broker_that_does_not_answer_is_told_once_and_its_end(tables: Tables, first: Scene) -> None:
+def test_a_broker_that_does_not_answer_is_reported_once_and_its_end(tables: Tables, first: Scene) -> None:
     partitions = {0: PartitionProgress(loaded=True), 1: PartitionProgress(loaded=True)}
     silent = {number: one.without_answer(NOW + 1_000 * number) for number, one in partitions.items()}
     scene = first

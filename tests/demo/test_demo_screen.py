@@ -237,7 +237,7 @@ def test_a_pipe_gets_readable_lines(tmp_path: Path) -> None:
     assert lines[-1].endswith("  the tables agree")
 
 
-def test_a_pipe_is_told_how_long_a_step_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_reported_how_long_a_step_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming.demo.display._STEP_EVERY_MS", 300)
     file = tmp_path / "out.txt"
     with file.open("w") as out, Display(out, COMMANDS) as display:
@@ -268,7 +268,7 @@ def test_a_reader_that_has_gone_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -
         out.close()
 
 
-def test_an_event_is_told_once(tmp_path: Path) -> None:
+def test_an_event_is_reported_once(tmp_path: Path) -> None:
     events = tuple(Event(seen_at=NOW, sentence=sentence) for sentence in ("one", "two"))
     with (tmp_path / "out.txt").open("w") as out, Display(out, COMMANDS) as display:
         display.show(Scene(events=events[:1]))

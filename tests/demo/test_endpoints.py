@@ -69,7 +69,7 @@ def test_the_endpoints_are_shut_at_the_end(tables: Tables, tmp_path: Path) -> No
     assert "stopped" in (tmp_path / "serve.log").read_text()  # in good order
 
 
-def test_a_process_that_has_ended_is_told_with_what_it_said(endpoints: Endpoints) -> None:
+def test_a_process_that_has_ended_is_reported_with_what_it_said(endpoints: Endpoints) -> None:
     wait_until(lambda: is_open(endpoints.kafka), "the endpoint")
     assert endpoints._child is not None
     endpoints._child.end(signal.SIGTERM)

@@ -54,7 +54,7 @@ def wait_until(job: JobProcess, moment: Callable[[JobProcess], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_errors_of_an_ended_jvm_are_left_to_who_asks_it_next_and_others_are_told() -> None:
+def test_errors_of_an_ended_jvm_are_left_to_who_asks_it_next_and_others_are_reported() -> None:
     ended = subprocess.run([sys.executable, "-c", TOLD], capture_output=True, text=True, check=True)
     told = [line for line in ended.stderr.splitlines() if line.startswith(("ERROR", "Exception", "KeyError"))]
     assert told == [

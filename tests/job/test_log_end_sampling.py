@@ -236,7 +236,7 @@ def test_ids_of_many_topics_are_requested_in_turn_and_at_once_where_an_end_fell(
 
 
 @pytest.mark.broker
-def test_a_topic_that_is_deleted_and_made_anew_is_another_one(
+def test_a_topic_that_is_deleted_and_recreated_is_another_one(
     make_broker: BrokerFactory, tables: Tables, said: list[str]
 ) -> None:
     # with auto-creation, a request that names a topic that was deleted could bring it back

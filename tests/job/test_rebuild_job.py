@@ -122,7 +122,7 @@ def test_a_position_before_the_beginning_of_the_log_leads_to_a_rebuild_without_g
     assert job.tables.progress().generation == 1
 
 
-def test_a_topic_created_anew_with_more_partitions_leads_to_a_rebuild(make_job: JobFactory) -> None:
+def test_a_topic_recreated_with_more_partitions_leads_to_a_rebuild(make_job: JobFactory) -> None:
     job = make_job("anew")
     kafka.create_topics(job.bootstrap, {job.topic: 1})
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1), commit("b", 2)])
@@ -188,7 +188,7 @@ def test_an_interrupted_rebuild_begins_again_where_the_topic_has_more_partitions
     assert any("had 2 when" in line and "starts over" in line for line in job.said)
 
 
-def test_an_interrupted_rebuild_of_a_topic_that_was_made_anew_shows_no_ghosts(make_job: JobFactory) -> None:
+def test_an_interrupted_rebuild_of_a_topic_that_was_recreated_shows_no_ghosts(make_job: JobFactory) -> None:
     job = make_job("anew-meanwhile")
     kafka.create_topics(job.bootstrap, {job.topic: 1})
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
@@ -243,7 +243,7 @@ def test_partitions_that_are_added_while_the_job_follows_lead_to_one_rebuild(mak
     assert sum("rebuilding, because" in line for line in job.said) == 1
 
 
-def test_a_lost_checkpoint_is_made_anew_on_request(make_job: JobFactory, tmp_path: Path) -> None:
+def test_a_lost_checkpoint_is_recreated_on_request(make_job: JobFactory, tmp_path: Path) -> None:
     job = make_job("lost")
     kafka.create_topics(job.bootstrap, {job.topic: 1})
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])

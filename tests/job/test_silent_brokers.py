@@ -77,7 +77,7 @@ def answers(watch: TopicWatch) -> bool:
         return False
 
 
-def test_brokers_that_hang_are_told_by_their_partitions_and_give_no_end(make_broker: BrokerFactory) -> None:
+def test_brokers_that_hang_are_named_by_their_partitions_and_give_no_end(make_broker: BrokerFactory) -> None:
     first = make_broker(overrides={"broker.session.timeout.ms": 60_000})
     second = make_broker(overrides=of_second_broker(first))
     bootstrap = first.bootstrap_servers

@@ -58,7 +58,7 @@ def test_runs_too_short_for_maintenance_leave_snapshots(
     assert max(behind) <= 2, behind
 
 
-def test_state_of_two_runs_is_noticed_and_made_anew(
+def test_state_of_two_runs_is_noticed_and_recreated(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
     """A snapshot of one run of a batch, and the changelog of what followed another run of it."""

@@ -177,7 +177,7 @@ class TestRetrieval:
     @pytest.mark.parametrize(
         "damage", ["a jar is missing", "a jar too many", "a jar that holds something else"]
     )
-    def test_a_damaged_set_is_replaced_and_told_of(
+    def test_a_damaged_set_is_replaced_and_reported(
         self, cache: Path, java_home: Path, said: list[str], damage: str
     ) -> None:
         fake_java(java_home, run=fill_with(listed_jars("connector")))

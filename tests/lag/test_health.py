@@ -220,7 +220,7 @@ def test_brokers_clocks_make_no_negative_lag(clock: int) -> None:
 
 
 @pytest.mark.parametrize("clock", [-3 * H, -15 * S, 0, 15 * S, 3 * H])
-def test_a_position_beyond_the_end_is_told_with_the_next_sample(clock: int) -> None:
+def test_a_position_beyond_the_end_is_reported_with_the_next_sample(clock: int) -> None:
     world = World().sampled(STEADY, START - M, START + 30 * M)
     world.committed([(STEADY.end_at(START) + 5_000, START)], clock=clock)
     told = [judge(world, START + after)["reason"] for after in (0, M - 1, M, 20 * M)]

@@ -485,7 +485,7 @@ BURST = Log([*PRODUCED, *[START - 2 * S] * 500])
         (BURST, True, None),  # so many are no markers
     ],
 )
-def test_lag_time_is_not_told_where_there_may_be_nothing_but_markers(
+def test_lag_time_is_not_given_where_there_may_be_nothing_but_markers(
     log: Log, members: bool, expected: str | None
 ) -> None:
     world = on(log, [(log.end_at(at), at + 200) for at in PRODUCED[:-1]], every=10 * S)
@@ -530,7 +530,7 @@ def test_a_group_that_keeps_its_distance_is_well_and_never_caught_up(
 
 @pytest.mark.parametrize("sampled_every", [10 * S, M])
 @pytest.mark.parametrize(("new_id", "expected"), [("new", False), ("old", True), (None, True)])
-def test_a_topic_that_was_made_anew_is_no_rewind(
+def test_a_topic_that_was_recreated_is_no_rewind(
     new_id: str | None, expected: bool, sampled_every: int
 ) -> None:
     """Its group goes on from the first record of the new one. Without ids it went back."""

@@ -144,7 +144,7 @@ def judged_anew(held: Held, positions: pa.Table, rules: HealthRules) -> pa.Table
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("min_commits", [1, 3])
-def test_health_step_by_step_equals_that_of_all_positions_judged_anew(seed: int, min_commits: int) -> None:
+def test_health_step_by_step_equals_that_of_all_positions_judged_again(seed: int, min_commits: int) -> None:
     positions, held = world(seed)
     rules = replace(HealthRules(), min_commits=min_commits, long_silence_ms=DAY_MS)
     found = with_health(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS, rules=rules)

@@ -133,7 +133,7 @@ def test_a_rewind_lasts_if_it_is_not_made_up_for_soon(
     assert [rows["sequence"].to_pylist() for rows in found] == [told, waiting]
 
 
-def test_rewinds_of_a_group_are_told_in_their_order() -> None:
+def test_rewinds_of_a_group_are_reported_in_their_order() -> None:
     rewinds = moved(("g", 2, 30_000, 50, 100), ("g", 3, 0, 40, 50), ("h", 4, 0, 40, 50))
     told, waiting = lasting(rewinds, moved(), NO_TOPICS, read_until=np.full(3, M, np.int64), after_ms=M)
     assert (told["sequence"].to_pylist(), waiting["sequence"].to_pylist()) == ([4], [2, 3])

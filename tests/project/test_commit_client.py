@@ -45,7 +45,7 @@ def test_an_answer_may_have_its_partitions_in_any_order_but_no_others() -> None:
 
 
 @pytest.mark.broker
-def test_every_commit_is_told_of_once_and_those_of_a_group_in_their_order(broker: LocalBroker) -> None:
+def test_every_commit_is_reported_once_and_those_of_a_group_in_their_order(broker: LocalBroker) -> None:
     kafka.create_topics(broker.bootstrap_servers, {"commit-client": 2})
     groups = [f"commit-client-{number}" for number in range(40)]
     for group in groups:

@@ -59,7 +59,7 @@ def test_a_session_and_a_family_are_found(family: list[int]) -> None:
     assert not set(family) & set(descendants(os.getpid(), without=family[0]))
 
 
-def test_parts_are_told_apart(family: list[int]) -> None:
+def test_parts_are_distinguished(family: list[int]) -> None:
     assert parts_of([*family, 2**22 + 1], family[0]) == dict(
         zip(family, (DRIVER, WORKERS, STARTED_BY_JVM), strict=True)
     )

@@ -236,7 +236,7 @@ OTHER_LOG = {
 
 
 @pytest.mark.parametrize(("before", "after", "seen", "event"), OTHER_LOG.values(), ids=OTHER_LOG)
-def test_a_topic_made_anew_is_no_rewind(
+def test_a_topic_recreated_is_no_rewind(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     before: str | None,
@@ -354,7 +354,7 @@ def test_lag_goes_by_the_clock_of_the_job_not_by_those_of_brokers(
     assert set(changes["status"].to_pylist()) == {expected}
 
 
-def test_a_topic_made_anew_is_told(tmp_path: pytest.TempPathFactory) -> None:
+def test_a_topic_recreated_is_reported(tmp_path: pytest.TempPathFactory) -> None:
     tables = Tables(str(tmp_path))
     tables.create()
     done = {3: PartitionProgress(position=1, loaded=True)}

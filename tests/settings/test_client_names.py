@@ -29,7 +29,7 @@ def test_a_mistaken_name_is_refused(name: str, message: str) -> None:
     assert unknown_names([name]) == []
 
 
-def test_strangers_are_told_of_and_known_names_are_not() -> None:
+def test_strangers_are_reported_and_known_names_are_not() -> None:
     names = [*KNOWN, "my.interceptor.option"]
     refuse_mistaken(names, where="client.properties")
     [sentence] = unknown_names(names)

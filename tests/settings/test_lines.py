@@ -60,13 +60,13 @@ def test_a_setting_is_found_in_every_spelling(name: str, line: int | None) -> No
     assert line_of(name, FILE.replace("\n", "\r\n")) == line
 
 
-def test_of_a_long_file_no_line_is_told() -> None:
+def test_of_a_long_file_no_line_is_reported() -> None:
     assert line_of("x", "\n" * 400 + "x = 1") == 401
     assert line_of("x", "\n" * 600 + "x = 1") is None
 
 
 @given(st.lists(st.sampled_from(FILE.splitlines()), max_size=12))
-def test_a_line_that_is_told_ends_what_does_not_hold_the_name(lines: list[str]) -> None:
+def test_a_line_that_is_reported_ends_what_does_not_hold_the_name(lines: list[str]) -> None:
     text = "\n".join(lines)
     line = line_of("source.topic", text)
     if line is not None:

@@ -21,5 +21,5 @@ TRACEBACK = (
         ("something else", "Exception: something else."),
     ],
 )
-def test_the_telling_line_is_told(text: str, line: str) -> None:
+def test_the_telling_line_is_reported(text: str, line: str) -> None:
     assert error_line(Exception(text)).startswith(line)

@@ -115,14 +115,14 @@ def test_a_member_of_a_consumer_group_has_topics_by_id() -> None:
     assert member["subscription_bytes"] is member["assignment_bytes"] is None
 
 
-def test_names_that_stand_beside_ids_in_the_log_are_told() -> None:
+def test_names_that_stand_beside_ids_in_the_log_are_reported() -> None:
     named = {"topicId": ID, "topicName": "t", "numPartitions": 2, "partitionMetadata": []}
     member = member_of(*consumer(record(4, {"topics": [named]})))
     assert member["assignment"] == [has(topic="t", topic_id=ID, partitions=[0])]
     assert [one["topic"] for one in member["target_assignment"]] == ["t", None]
 
 
-def test_a_member_that_speaks_the_classic_protocol_is_told_from_others() -> None:
+def test_a_member_that_speaks_the_classic_protocol_is_reported_from_others() -> None:
     old = {"sessionTimeoutMs": 10, "supportedProtocols": [{"name": "range", "metadata": b"\0\1"}]}
     assert member_of(*consumer(classicMemberMetadata=old))["is_classic"] is True
 
@@ -166,7 +166,7 @@ def test_a_member_of_a_streams_group_has_tasks() -> None:
 
 
 @pytest.mark.parametrize("records", [[record(2, classic(classic_member("m", "t")))], consumer()])
-def test_of_a_group_that_is_too_large_only_who_is_in_it_is_told(
+def test_of_a_group_that_is_too_large_only_who_is_in_it_is_reported(
     records: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = member_of(*records)

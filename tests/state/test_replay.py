@@ -331,7 +331,7 @@ def test_key_types_0_and_1_address_one_entry() -> None:
     assert reader.offsets == {}
 
 
-def test_a_tombstone_for_an_entry_that_is_not_held_is_told_without_a_before() -> None:
+def test_a_tombstone_for_an_entry_that_is_not_held_is_reported_without_a_before() -> None:
     """A first run of the batch may have seen a value, now compacted away, and made a group of it."""
     _, changes = replay(Shard.empty(), to_table([tombstone(7)]))
     told = ("kind", "op", "before", "after", "source_offset")

@@ -122,7 +122,9 @@ def test_a_fold_of_many_bytes_is_done_piece_by_piece_in_one_commit(
 
 
 @pytest.mark.parametrize("held", [folding._HELD_BYTES, 1])
-def test_keys_of_any_text_are_told_apart(tables: Tables, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+def test_keys_of_any_text_are_distinguished(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
     monkeypatch.setattr(folding, "_HELD_BYTES", held)
     keys: list[Key] = [(name, topic, 0) for name in GROUP_TEXTS for topic in ("t", "t\0", "t\0u")]
     first: Batch = {key: offset(committed_offset=number) for number, key in enumerate(keys)}

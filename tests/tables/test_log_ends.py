@@ -99,7 +99,7 @@ def test_samples_of_a_recreated_topic_are_of_another_log(tables: Tables) -> None
     ]
 
 
-def test_a_position_below_the_first_sample_of_a_topic_made_anew_is_not_found_in_the_former(
+def test_a_position_below_the_first_sample_of_a_topic_recreated_is_not_found_in_the_former(
     tables: Tables,
 ) -> None:
     tables.append_log_ends(rows_of([*minutes(5, 50), *minutes(0, 0, 8, 9, topic_id="id-2")[2:]]))
@@ -107,7 +107,7 @@ def test_a_position_below_the_first_sample_of_a_topic_made_anew_is_not_found_in_
 
 
 @pytest.mark.parametrize("tells", [of_topic(FIRST + 1, "a", "id-2"), Sample(FIRST + 1, "a", 0, 3, "id-2")])
-def test_partitions_that_a_topic_made_anew_lacks_have_no_end(tables: Tables, tells: Sample) -> None:
+def test_partitions_that_a_topic_recreated_lacks_have_no_end(tables: Tables, tells: Sample) -> None:
     old = [Sample(FIRST, "a", 0, 1_000), Sample(FIRST, "a", 5, 1_000), Sample(FIRST, "a", 6, 9, None)]
     tables.append_log_ends(rows_of([of_topic(FIRST, "a", "id-1"), *old, Sample(FIRST, "b", 5, 7), tells]))
 

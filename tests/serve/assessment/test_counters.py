@@ -146,7 +146,7 @@ def test_records_that_are_read_into_new_tables_are_not_counted(tables: Tables) -
 
 
 @pytest.mark.parametrize(("topic_id", "rewinds"), [("A", 1), (None, 1), ("B", 0)])
-def test_a_commit_into_a_topic_that_was_made_anew_is_no_rewind(
+def test_a_commit_into_a_topic_that_was_recreated_is_no_rewind(
     tables: Tables, topic_id: str | None, rewinds: int
 ) -> None:
     live: Batch = {("g", "t", 0): offset(committed_offset=1_000, topic_id="A")}
@@ -281,7 +281,7 @@ def test_groups_that_are_gone_are_forgotten_once_they_are_many(tables: Tables) -
     assert many.commits.keys() == {*gone[-10_000:], "g"}
 
 
-def test_what_a_group_has_lost_is_told_for_hours_after_it_is_gone(tables: Tables) -> None:
+def test_what_a_group_has_lost_is_reported_for_hours_after_it_is_gone(tables: Tables) -> None:
     now = now_ms()
     live: Batch = {("g", "t", 0): offset(), "g": group(), ("h", "t", 0): offset(), ("none", "t", 0): offset()}
     state = {3: PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))}

@@ -75,7 +75,7 @@ def test_endpoints_that_may_not_be_opened(
     assert (ended.code, message in ended.err) == (code, True), ended.err
 
 
-def test_a_port_that_is_taken_is_told_of_before_the_tables_are_looked_at(
+def test_a_port_that_is_taken_is_reported_before_the_tables_are_looked_at(
     offsetlake: Any, tmp_path: Path
 ) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:

@@ -564,7 +564,7 @@ def test_versions_that_are_offered_are_those_that_are_declared_but_for_topic_ids
     assert apis.ADVERTISED[9] == range(1, 10)
 
 
-def test_an_answer_that_fails_closes_its_connection_and_is_told_once(
+def test_an_answer_that_fails_closes_its_connection_and_is_reported_once(
     ends: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(request: Request, view: RequestContext) -> bytes:

@@ -110,7 +110,7 @@ def test_an_end_is_never_below_a_later_commit_of_the_same_topic(tables: Tables, 
     assert tailer.current.end_offset("orders", 1) is tailer.current.end_offset("no", 0) is None
 
 
-def test_a_topic_that_is_gone_or_was_made_anew_has_neither_end_nor_former_id(
+def test_a_topic_that_is_gone_or_was_recreated_has_neither_end_nor_former_id(
     tables: Tables, tailer: Tailer
 ) -> None:
     sample(tables, T0, 40)

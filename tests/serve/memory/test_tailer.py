@@ -123,7 +123,9 @@ def test_columns_that_do_not_change_are_shared(tables: Tables, tailer: Tailer) -
     assert (before.committed_offset.tolist(), after.committed_offset.tolist()) == ([1, 1, 1], [1, 2, 1])
 
 
-def test_a_rebuild_is_told_and_its_end_is_one_step(tables: Tables, tailer: Tailer, wholes: list[int]) -> None:
+def test_a_rebuild_is_reported_and_its_end_is_one_step(
+    tables: Tables, tailer: Tailer, wholes: list[int]
+) -> None:
     append(tables, batch_of(1))
     assert tailer.poll()
     heartbeat(tables, 5_000, rebuild=Rebuild(since=4_000, reason="it was requested"))

@@ -127,7 +127,7 @@ def test_metrics_and_labels_exist_and_are_of_the_target_that_is_shown(panel: dic
 
 
 @all_panels
-def test_series_are_told_apart_by_labels_that_they_have(panel: dict[str, Any]) -> None:
+def test_series_are_distinguished_by_labels_that_they_have(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         own = {label for name, _ in metrics(target["expr"]) for label in OURS[name].labels}
         by = re.findall(r"by \(([^)]*)\)", target["expr"])

@@ -48,7 +48,7 @@ def test_a_commit_is_in_the_next_ones(world: AssessedWorld) -> None:
     }
 
 
-def test_what_cannot_be_read_stays_for_five_minutes_and_is_told(
+def test_what_cannot_be_read_stays_for_five_minutes_and_is_reported(
     world: AssessedWorld, said: list[str]
 ) -> None:
     times = [world.now]
@@ -94,7 +94,7 @@ def test_a_assessment_is_of_the_snapshot_though_the_tables_have_gone_on(world: A
     assert after["lag"].tolist() == before["lag"].tolist()
 
 
-def test_how_long_the_newest_batch_took_is_told_once_it_is_known(world: AssessedWorld) -> None:
+def test_how_long_the_newest_batch_took_is_reported_once_it_is_known(world: AssessedWorld) -> None:
     maker, told = Maker(world.tables), "offsetlake_batch_duration_seconds"
     assert maker.read()[told] == {(): 1.5}
     world.live(world.now, batch_ms=60_001)
@@ -103,7 +103,7 @@ def test_how_long_the_newest_batch_took_is_told_once_it_is_known(world: Assessed
     assert told not in maker.read()
 
 
-def test_what_receivers_of_alerts_have_not_got_is_told(tmp_path: Path) -> None:
+def test_what_receivers_of_alerts_have_not_got_is_reported(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.evaluated_at = lake.now
     for name in ("one", "two"):
@@ -134,7 +134,7 @@ def test_before_anything_was_read_there_are_no_zeros(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("names", ["offsetlake", "kafka_exporter"])
-def test_log_ends_are_told_as_long_as_they_are_sampled(world: AssessedWorld, names: str) -> None:
+def test_log_ends_are_reported_as_long_as_they_are_sampled(world: AssessedWorld, names: str) -> None:
     maker = Maker(world.tables, now=world.now, granularity="partition", names=names)
     ends = {
         "offsetlake": (
@@ -151,7 +151,7 @@ def test_log_ends_are_told_as_long_as_they_are_sampled(world: AssessedWorld, nam
     assert told["offsetlake_log_ends_timestamp_seconds"] == {(): pytest.approx(world.now / 1_000, abs=90)}
 
 
-def test_offsets_below_0_are_told_as_they_are(tables: Tables) -> None:
+def test_offsets_below_0_are_given_as_they_are(tables: Tables) -> None:
     values = {0: -1, 1: -5, 2: None}
     batch = {
         ("g", "t", number): offset(
