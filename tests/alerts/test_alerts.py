@@ -509,7 +509,7 @@ def test_unknown_records_are_reported_until_there_are_no_new_ones(lake: Lake) ->
     assert again.id != opened.id
 
 
-def test_unknown_records_are_reported_anew_when_a_rebuild_has_counted_anew(lake: Lake) -> None:
+def test_unknown_records_are_reported_again_when_a_rebuild_has_counted_again(lake: Lake) -> None:
     lake.add_totals(unknown(5))
     (opened,) = lake.evaluate()
     lake.pass_time(DAY)

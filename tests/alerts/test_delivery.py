@@ -414,9 +414,7 @@ def test_log_and_alertmanager_get_each_of_many(lake: Lake, hook: HttpReceiver) -
 # --- Alertmanager's format -------------------------------------------------------------------------------
 
 
-def test_alertmanager_is_reported_again_and_again_while_an_alert_is_open(
-    lake: Lake, hook: HttpReceiver
-) -> None:
+def test_alertmanager_gets_an_open_alert_again_and_again(lake: Lake, hook: HttpReceiver) -> None:
     sender = Sender(lake, alertmanager(hook))
     open_alert(lake, receiver="alertmanager")
     for seconds in (0, 59, 1, 30, 30):
@@ -438,7 +436,7 @@ def test_alertmanager_is_reported_again_and_again_while_an_alert_is_open(
     assert alert["annotations"]["summary"].startswith('group "billing": the broker will drop')
 
 
-def test_alertmanager_is_reported_that_the_former_severity_is_over(lake: Lake, hook: HttpReceiver) -> None:
+def test_alertmanager_gets_that_the_former_severity_is_over(lake: Lake, hook: HttpReceiver) -> None:
     sender = Sender(lake, alertmanager(hook))
     open_alert(lake, receiver="alertmanager")
     sender.deliver()

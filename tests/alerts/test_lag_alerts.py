@@ -267,7 +267,7 @@ def test_offset_beyond_the_end_of_its_log(lake: Lake, clock: int) -> None:
     assert (OFFSET_BEYOND_LOG_END.id, False) in rules_of(world.pass_minutes(1, "g"))
 
 
-def test_offset_of_a_recreated_topic_is_reported_groups_with_members(lake: Lake) -> None:
+def test_offset_of_a_recreated_topic_is_reported_of_groups_with_members(lake: Lake) -> None:
     settings = alert_settings(offset_of_recreated_topic="on", group_rewound="off")
     world = World(lake, settings)
     world.commit("g", group_value=WITH_MEMBERS)

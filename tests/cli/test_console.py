@@ -286,7 +286,7 @@ def visible(terminal: Terminal) -> list[str]:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_log_file_is_reported_now_and_then_what_is_waited_for() -> None:
+def test_a_log_file_gets_now_and_then_what_is_waited_for() -> None:
     out = io.StringIO()
     with Console(err=out, clock=lambda: 1_500) as console, console.waiting("starting Spark"):
         wait_until(lambda: out.getvalue().count("\n") == 3)

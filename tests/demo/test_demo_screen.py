@@ -237,7 +237,7 @@ def test_a_pipe_gets_readable_lines(tmp_path: Path) -> None:
     assert lines[-1].endswith("  the tables agree")
 
 
-def test_a_pipe_is_reported_how_long_a_step_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_how_long_a_step_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming.demo.display._STEP_EVERY_MS", 300)
     file = tmp_path / "out.txt"
     with file.open("w") as out, Display(out, COMMANDS) as display:

@@ -122,7 +122,7 @@ def test_names_that_stand_beside_ids_in_the_log_are_reported() -> None:
     assert [one["topic"] for one in member["target_assignment"]] == ["t", None]
 
 
-def test_a_member_that_speaks_the_classic_protocol_is_reported_from_others() -> None:
+def test_a_member_that_speaks_the_classic_protocol_is_distinguished() -> None:
     old = {"sessionTimeoutMs": 10, "supportedProtocols": [{"name": "range", "metadata": b"\0\1"}]}
     assert member_of(*consumer(classicMemberMetadata=old))["is_classic"] is True
 

@@ -69,7 +69,7 @@ def sampled(tables: Tables) -> Tables:
 
 
 @pytest.mark.parametrize("is_renewed", [True, False], ids=["renewed", "not renewed"])
-def test_no_lag_is_reported_samples_that_are_too_old_by_now(sampled: Tables, is_renewed: bool) -> None:
+def test_no_lag_is_reported_of_samples_that_are_too_old_by_now(sampled: Tables, is_renewed: bool) -> None:
     maker = Maker(sampled, NOW, granularity="partition")
     before = maker.source()
     assert by(maker.read(source=before)[f"{GROUP}_lag"], "group") == {"even": 0, "behind": 20}
