@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from streaming.common.lazily import lazily
 
 if TYPE_CHECKING:
-    from streaming.queries.queries import OffsetQueries
+    from streaming.queries.offsets import OffsetQueries
     from streaming.spark.udfs import decode_record
     from streaming.tables.tables import Tables
 
@@ -18,7 +18,7 @@ __all__ = ["OffsetQueries", "Tables", "decode_record"]
 
 __getattr__ = lazily(
     {
-        "OffsetQueries": "streaming.queries.queries",
+        "OffsetQueries": "streaming.queries.offsets",
         "Tables": "streaming.tables.tables",
         "decode_record": "streaming.spark.udfs",
     }

@@ -14,8 +14,8 @@ from typing import Final
 
 from deltalake.exceptions import DeltaError
 
+from streaming.alerts.backoff import LONGEST_PAUSE_S, MOST_REFUSALS, Backoff, Refusals
 from streaming.alerts.episodes import SEVERITIES, Severity
-from streaming.alerts.pauses import LONGEST_PAUSE_S, MOST_REFUSALS, Backoff, Refusals
 from streaming.alerts.receivers import DeliveryError, Receiver
 from streaming.alerts.table import AlertState, AlertTable, Delivery, TrackedEpisode
 from streaming.common.rate_limits import OngoingProblems

@@ -20,9 +20,9 @@ from streaming.common.arrays import Index, Mask, from_mask, to_mask
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
+from streaming.lag.habits import Habits
 from streaming.lag.health import PARTITION_HEALTH, given, status_numbers, with_columns
 from streaming.lag.lagging import lagging_since
-from streaming.lag.pauses import Habits
 from streaming.lag.positions import (
     MAX_AGE_MS,
     lag_along,

@@ -19,8 +19,8 @@ from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNSUBSCRIBED_RULES, expiry
+from streaming.lag.habits import PauseReader
 from streaming.lag.health import with_columns
-from streaming.lag.pauses import PauseReader
 from streaming.lag.rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, OK, STOPPED, UNKNOWN
 from streaming.lag.samples import NONE
 from streaming.model.schemas import OFFSETS

@@ -16,9 +16,9 @@ from streaming.settings.model import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streaming.queries.as_of import AsOf
     from streaming.queries.bound.lag import SnapshotLagQueries
-    from streaming.queries.bound.queries import SnapshotQueries
-    from streaming.queries.completeness import AsOf
+    from streaming.queries.bound.offsets import SnapshotQueries
     from streaming.queries.names import Missing, NameSearch, Past, TopicPartitions
     from streaming.tables.snapshot import Among, Snapshot
 
@@ -73,7 +73,7 @@ class AskedSnapshot:
 
     @cached_property
     def offsets(self) -> "SnapshotQueries":
-        from streaming.queries.bound.queries import SnapshotQueries
+        from streaming.queries.bound.offsets import SnapshotQueries
 
         return SnapshotQueries(self.at)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from streaming.brokers.broker import Broker
     from streaming.cli.render import TableStyle
-    from streaming.queries.completeness import AsOf
+    from streaming.queries.as_of import AsOf
     from streaming.queries.names import Missing, NameSearch, TopicPartitions
 
 Output = Format | Literal["document"]
@@ -232,7 +232,7 @@ class Asking:
 @contextmanager
 def _naming(option: str) -> Iterator[None]:
     """Prefix an `IncompleteError` with the option that requires completeness."""
-    from streaming.queries.completeness import IncompleteError
+    from streaming.queries.as_of import IncompleteError
 
     try:
         yield

@@ -60,7 +60,7 @@ def members_told(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
 
     (Kafka 4.3 `ConsumerGroupCommand.resetOffsets`: "Assignments can only be reset if the group is inactive".)
     """
-    from streaming.queries.bound.queries import SnapshotQueries
+    from streaming.queries.bound.offsets import SnapshotQueries
 
     answer = SnapshotQueries(at.newest()).describe_groups(positions["group"].unique().to_pylist())
     counts = {name: len(one.members) for name, one in answer.groups.items() if one.members}

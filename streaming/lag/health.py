@@ -23,8 +23,8 @@ from streaming.common.arrays import (
 from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
+from streaming.lag.habits import Waits
 from streaming.lag.log_ranges import LAG
-from streaming.lag.pauses import Waits
 from streaming.lag.rules import (
     OK,
     REASONS,

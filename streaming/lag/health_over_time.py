@@ -11,9 +11,9 @@ from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbe
 from streaming.common.keys import KEY_NAMES, Numbering, firsts, key_codes, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
+from streaming.lag.habits import ASKED, Waits
 from streaming.lag.health import PARTITION_HEALTH, facts, status_numbers, with_columns
 from streaming.lag.log_ranges import LAG, lag_of
-from streaming.lag.pauses import ASKED, Waits
 from streaming.lag.rules import (
     OK,
     STATUSES,

@@ -19,9 +19,9 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, HOUR_MS
 from streaming.common.timestamps import to_timestamps
+from streaming.lag.habits import groups_of
 from streaming.lag.lag_time import OffsetsOverTime
 from streaming.lag.log_ranges import lag_of
-from streaming.lag.pauses import groups_of
 from streaming.lag.positions import LagReader, topics_in
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import TIMESTAMP

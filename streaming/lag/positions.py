@@ -14,10 +14,9 @@ from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, 
 from streaming.common.keys import KEY_NAMES, Numbering, firsts
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS
-from streaming.lag import pauses
+from streaming.lag.habits import ASKED, Habits, PauseReader, Waits, groups_of
 from streaming.lag.health import Judging, has_stopped, with_columns
 from streaming.lag.lag_time import Ends, as_of_ends, with_lag
-from streaming.lag.pauses import ASKED, Habits, Waits, groups_of
 from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import Commits
 from streaming.lag.samples import NONE
@@ -28,7 +27,7 @@ MAX_AGE_MS: Final = 5 * MINUTE_MS
 _LAST: Final = 2**63 - 1
 
 
-class LagReader(pauses.PauseReader, Protocol):
+class LagReader(PauseReader, Protocol):
     """The tables as of one moment."""
 
     def newest_ends(self, topics: Sequence[str] | None, *, as_of: int, within_ms: int) -> pa.Table:

@@ -7,7 +7,7 @@ first rule that holds decides:
 
 1. The lag is now at most `min_lag`: OK.
 2. Nothing was committed for longer than the window and than its commits took, and records have waited for
-   that long, and for longer than is usual (`streaming.lag.pauses`): STOPPED.
+   that long, and for longer than is usual (`streaming.lag.habits`): STOPPED.
 3. The offset is below an earlier one of the window, and has been for `rewind_after_ms`: REWOUND.
 4. The lag was at most `min_lag` at a commit of the window: OK.
 5. All offsets of the window are equal: STALLED.
@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask, numbers_or, to_mask
 from streaming.common.times import DAY_MS, MINUTE_MS
+from streaming.lag.habits import Waits, behind
 from streaming.lag.log_ranges import lag_of
-from streaming.lag.pauses import Waits, behind
 from streaming.lag.runs import CommitRuns, counted
 from streaming.lag.samples import NONE, Samples
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
 
 if TYPE_CHECKING:
     import pandas as pd

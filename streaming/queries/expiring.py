@@ -16,7 +16,7 @@ from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY, TIMESTAMP
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.settings.model import ExpirySettings
 from streaming.tables.snapshot import Snapshot

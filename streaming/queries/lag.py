@@ -12,7 +12,7 @@ from streaming.lag.summary import By
 from streaming.queries.answers import Answer, History
 from streaming.queries.bound.lag import SnapshotLagQueries
 from streaming.queries.names import TopicPartitions
-from streaming.queries.queries import listed
+from streaming.queries.offsets import listed
 from streaming.tables.tables import Tables
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import OFFSETS, TIMESTAMP
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
 from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
 from streaming.tables.progress_rows import HistoryGoneError

@@ -13,7 +13,7 @@ from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.times import iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.causes import TOPIC_DELETED
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
 from streaming.queries.expiring import Listing
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.tables.feed import REMOVALS

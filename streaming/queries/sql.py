@@ -16,7 +16,7 @@ from streaming.common.times import to_ms
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
 from streaming.queries.answers import Answer
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
 from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns

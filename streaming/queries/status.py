@@ -9,7 +9,7 @@ from streaming.model.completeness import all_partitions
 from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
 from streaming.model.totals import COUNTERS
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
 
 STATUS: Final = pa.schema(
     [

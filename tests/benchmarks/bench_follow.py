@@ -25,7 +25,7 @@ from processes import PARTS, processor_seconds, thread_seconds
 from raw_requests import find_coordinator
 
 from streaming.demo.local_broker import LocalBroker
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.tables.tables import Tables
 from tests.benchmarks.bench_job import describe_machine
 from tests.benchmarks.watched_job import Batch, WatchedJob

@@ -35,7 +35,7 @@ from streaming.common.partitions import offsets_partitions
 from streaming.common.times import from_ms
 from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.schemas import CHANGES_IN_BATCH, VALUE
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.rows import change_rows

@@ -30,7 +30,7 @@ from streaming.maintenance.maintenance import KeepTimes, maintain
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
 

@@ -20,7 +20,7 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import PartitionEnds, Progress, Retention
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
 from streaming.queries.status import partitions
 from streaming.spark.shard_results import ShardResults
 from streaming.tables.tables import Tables

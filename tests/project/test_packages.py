@@ -233,7 +233,7 @@ FORBIDDEN = {
     "streaming.expiry.causes": ["deltalake", *HEAVY],
     "streaming.alerts.rules": ["deltalake", *HEAVY],
     "streaming.alerts.watch": HEAVY,
-    "streaming.queries.queries": HEAVY,
+    "streaming.queries.offsets": HEAVY,
     "streaming.queries.sql": HEAVY,
     "streaming.queries.expiring": HEAVY,
     "streaming.queries.removed": HEAVY,

@@ -9,7 +9,7 @@ from table_batches import append, group, offset
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
 from streaming.queries.members import in_text
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.tables.tables import Tables
 
 IDENTITY = {"group_instance_id": None, "client_id": "app", "client_host": "/10.0.0.1"}

@@ -13,10 +13,10 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Reached
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
-from streaming.queries.completeness import AsOf, IncompleteError, partitions_of
+from streaming.queries.as_of import AsOf, IncompleteError, partitions_of
 from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import HistoryGoneError
 from streaming.tables.tables import Tables

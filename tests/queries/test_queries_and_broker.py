@@ -17,7 +17,7 @@ from streaming.brokers.broker import Broker
 from streaming.demo.broker_offsets import CommittedOffset
 from streaming.demo.local_broker import LocalBroker
 from streaming.lag.log_ranges import with_log_ends
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.settings.reading import read_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -7,7 +7,7 @@ import pyarrow as pa
 from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.totals import Position, Totals, UnknownRecords
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
 from streaming.queries.status import STATUS, TOTALS, partitions, totals
 
 NOW = 1_700_000_000_000

@@ -12,7 +12,7 @@ from streaming.common.times import MINUTE_MS, from_ms, now_ms
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
 from streaming.queries.names import TopicPartitions
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.tables.tables import Tables
 

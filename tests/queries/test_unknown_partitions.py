@@ -12,7 +12,7 @@ from streaming.model.progress import PartitionProgress, Reached
 from streaming.model.schemas import CHANGES
 from streaming.queries.expiring import list_expiring
 from streaming.queries.lag import LagQueries
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.queries.removed import list_removed
 from streaming.queries.sql import run_sql
 from streaming.settings.model import ExpirySettings

@@ -5,7 +5,7 @@ from typing import Any
 from log_end_rows import Sample
 from table_batches import as_ms
 
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.serve.memory.offsets import KINDS
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.memory.tailer import Tailer

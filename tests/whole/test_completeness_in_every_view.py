@@ -18,10 +18,10 @@ from streaming.lag.positions import with_currency
 from streaming.lag.rules import HealthRules
 from streaming.model.completeness import COMPLETE_WITHIN_MS, Completeness
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Reached, Rebuild, Retention
-from streaming.queries.completeness import IncompleteError
+from streaming.queries.as_of import IncompleteError
 from streaming.queries.expiring import list_expiring
 from streaming.queries.lag import LagQueries
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.queries.status import partitions
 from streaming.serve.assessment.assessment import assessment_of

@@ -15,7 +15,7 @@ from running_job import RunningJob
 
 from streaming.demo.local_broker import LocalBroker
 from streaming.queries.members import in_text
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 

@@ -23,7 +23,7 @@ from streaming.cli.main import cli
 from streaming.maintenance.maintenance import SORTED_TRANSACTION, KeepTimes, compact, maintain
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.tables.select import is_one_of, select
 from streaming.tables.tables import Tables
 

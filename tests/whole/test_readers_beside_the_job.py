@@ -8,7 +8,7 @@ from table_batches import Batch, Key, append, group, offset, running
 
 from streaming.common.times import from_ms
 from streaming.model.progress import PartitionEnds, Progress
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.tables import Tables

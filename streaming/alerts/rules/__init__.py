@@ -7,6 +7,7 @@ append the rule to `RULES`.
 from typing import Final
 
 from streaming.alerts.episodes import Episode, Judgement
+from streaming.alerts.rules.job import JOB_BEHIND, PARTITION_STALLED, UNKNOWN_RECORD_VERSION
 from streaming.alerts.rules.lag import (
     GROUP_REWOUND,
     GROUP_STALLED,
@@ -22,7 +23,6 @@ from streaming.alerts.rules.offsets import (
     OFFSET_EXPIRING,
     RETENTION_UNKNOWN,
 )
-from streaming.alerts.rules.reading import JOB_BEHIND, PARTITION_STALLED, UNKNOWN_RECORD_VERSION
 from streaming.alerts.rules.rule import AlertRule
 from streaming.alerts.rules.view import RuleContext
 

@@ -61,7 +61,7 @@ def alerts(
       offsetlake alerts --evaluate --config alerts.toml    # where no job is running
     """
     from streaming.alerts.listing import list_alerts
-    from streaming.queries.completeness import AsOf
+    from streaming.queries.as_of import AsOf
     from streaming.settings.created_files import created_files
 
     if not evaluate and (bootstrap_server or command_config):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from streaming.model.progress import Progress
     from streaming.queries.answers import Answer, DescribedGroups
-    from streaming.queries.completeness import AsOf
+    from streaming.queries.as_of import AsOf
     from streaming.settings.model import Settings
     from streaming.tables.tables import Tables
 
@@ -143,7 +143,7 @@ def groups(
       offsetlake groups --as-of 2026-11-20T14:03:00Z
     """
     from streaming.queries.answers import LOGGED_STATES, STATES, TYPES, DescribedGroups
-    from streaming.queries.bound.queries import comparable_state
+    from streaming.queries.bound.offsets import comparable_state
     from streaming.queries.members import in_words, with_identities
 
     if groups and (states or types):

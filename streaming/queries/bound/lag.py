@@ -36,8 +36,8 @@ from streaming.lag.summary import By, lag_by, worst_positions
 from streaming.model.errors import MisuseError
 from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
-from streaming.queries.bound.queries import sorted_by
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
+from streaming.queries.bound.offsets import sorted_by
 from streaming.queries.names import KnownNames, TopicPartitions, of_topics
 from streaming.tables.feed import EVENTS
 from streaming.tables.log_ends import NEWEST_ENDS, TOPICS_OVER_TIME

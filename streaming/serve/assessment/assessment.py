@@ -20,9 +20,9 @@ from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, from_texts, no_rows, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import RULES
+from streaming.lag.habits import Habits
 from streaming.lag.health import PARTITION_HEALTH
 from streaming.lag.log_ranges import LAG
-from streaming.lag.pauses import Habits
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.lag.rules import STATUSES, UNKNOWN, HealthRules

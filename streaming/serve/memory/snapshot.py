@@ -19,7 +19,7 @@ from streaming.common.partitions import offsets_partition
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.completeness import Completeness, all_partitions, loading_in
 from streaming.model.progress import Progress
-from streaming.queries.completeness import partition_count
+from streaming.queries.as_of import partition_count
 from streaming.serve.memory.changes import Changes
 from streaming.serve.memory.groups import Groups
 from streaming.serve.memory.names import NONE, TEXTS, fixed

@@ -24,7 +24,7 @@ def main(root: str, group: str, reads_per_s: str) -> None:
 def opened(root: str):
     """Return the queries, from where this checkout has them: commit 9503bd1 had no rooms yet."""
     try:
-        from streaming.queries.queries import OffsetQueries
+        from streaming.queries.offsets import OffsetQueries
         from streaming.tables.tables import Tables
     except ImportError:
         from streaming.queries import OffsetQueries

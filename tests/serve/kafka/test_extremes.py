@@ -77,7 +77,7 @@ def test_while_partitions_are_loading_no_group_takes_long(
     def many_at_once(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("streaming.queries.completeness.offsets_partitions", many_at_once)
+    monkeypatch.setattr("streaming.queries.as_of.offsets_partitions", many_at_once)
     assert [snapshot.is_among(name, snapshot.loading) for name in ("g", "", "h", "polygenelubricants")] == [
         0,
         1,

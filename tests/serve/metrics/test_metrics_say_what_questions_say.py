@@ -14,7 +14,7 @@ from streaming.common.times import now_ms, to_ms
 from streaming.lag.rules import STATUSES
 from streaming.queries.expiring import list_expiring
 from streaming.queries.lag import LagQueries
-from streaming.queries.queries import OffsetQueries
+from streaming.queries.offsets import OffsetQueries
 from streaming.serve.metrics.labels import label_values
 from streaming.settings.reading import read_settings
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from streaming.common.times import to_ms
 from streaming.queries.answers import Answer, DescribedGroups, FetchedOffsets, ListedGroups
-from streaming.queries.bound.queries import SnapshotQueries
-from streaming.queries.completeness import AsOf
+from streaming.queries.as_of import AsOf
+from streaming.queries.bound.offsets import SnapshotQueries
 from streaming.queries.names import KnownNames, TopicPartitions
 from streaming.tables.snapshot import Among
 from streaming.tables.tables import Tables

@@ -22,7 +22,7 @@ from streaming.queries.answers import (
     Member,
     PartitionOffset,
 )
-from streaming.queries.completeness import LOAD_IN_PROGRESS, AsOf
+from streaming.queries.as_of import LOAD_IN_PROGRESS, AsOf
 from streaming.queries.members import member_rows, with_topic_names
 from streaming.queries.names import KnownNames, TopicPartitions, of_topics
 from streaming.tables.snapshot import Among, Snapshot
