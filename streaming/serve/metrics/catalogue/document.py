@@ -42,7 +42,7 @@ def _row(metric: Metric) -> str:
 
 def _scheme(name: str) -> Iterator[str]:
     yield from (f'### names = "{name}"', "")
-    yield from ("| metric | our name | labels (always empty) |", "| --- | --- | --- |")
+    yield from ("| metric | our name | labels (in parentheses: always empty) |", "| --- | --- | --- |")
     yield from (_foreign(foreign) for foreign in SCHEMES[name])
     yield from ("", f"Not available: {_listed(NOT_HAD[name])}.", "")
 

@@ -70,7 +70,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_lag_at_least",
-        help="1 if the actual lag may be larger than reported.",
+        help="1 if the actual lag in time may be larger than group_lag_seconds.",
         level="group",
         labels=_GROUP,
         absent="no lag is known, or the reported lag is exact",
@@ -95,7 +95,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_expiry_timestamp_seconds",
-        help="When the group's first committed offset expires if the group stays as it is; with the rule.",
+        help="When the first of the group's offsets will expire if the group stays as it is; rule: the rule of expiry.",
         level="group",
         labels=("group", "rule"),
         unit=SECONDS,
@@ -132,7 +132,7 @@ OF_GROUPS: Final = (
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent=f"none removed since serve started; the causes {' and '.join(CAUSES_FROM_0)} begin at 0",
+        absent=f"nothing was removed for this cause since serve started; {' and '.join(CAUSES_FROM_0)} start at 0",
         example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
@@ -173,7 +173,7 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_oldest_commit_timestamp_seconds",
-        help="Time of the last commit to the partition that has waited longest for one.",
+        help="The oldest of the last commits to the topic's partitions.",
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,

@@ -179,7 +179,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="build_duration_seconds",
-        help="Time to compute the data of this response (assessment) and to write the last response (bytes).",
+        help="Duration of a step: assessment computes lag, status and expiry, bytes writes the response.",
         level="job",
         labels=("step",),
         unit=SECONDS,
