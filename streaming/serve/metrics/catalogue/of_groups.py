@@ -95,7 +95,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_expiry_timestamp_seconds",
-        help="When the first of the group's offsets will expire if the group stays as it is; rule: the rule of expiry.",
+        help="When the group's first offset to expire will expire if the group stays as it is.",
         level="group",
         labels=("group", "rule"),
         unit=SECONDS,
@@ -132,7 +132,7 @@ OF_GROUPS: Final = (
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent=f"nothing was removed for this cause since serve started; {' and '.join(CAUSES_FROM_0)} start at 0",
+        absent=f"none removed for this cause since serve started; {' and '.join(CAUSES_FROM_0)} start at 0",
         example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
