@@ -297,7 +297,7 @@ def weight_of(request: Request, view: RequestContext) -> int:
     weight = 0 if row.weight is None else row.weight(request.body, view)
     most = MOST if weight > MOST_AS_OBJECTS and row.is_of_columns(request.body) else MOST_AS_OBJECTS
     if weight > most:
-        raise TooLargeError(f"expected at most {most} elements of an answer, found {weight}: {_FEWER}")
+        raise TooLargeError(f"expected at most {most} elements in a response, found {weight}: {_FEWER}")
     return weight
 
 
@@ -315,7 +315,7 @@ def size_of(request: Request, view: RequestContext) -> Size:
     _refuse_longer(_ELEMENT_BYTES * elements + content)
     memory = _MEMORY_OF_ELEMENT * elements + _COPIES * content
     if memory > _MEMORY and not row.is_of_columns(request.body):
-        raise TooLargeError(f"expected an answer that takes at most {_MEMORY} bytes to make: {_FEWER}")
+        raise TooLargeError(f"expected a response that takes at most {_MEMORY} bytes to build: {_FEWER}")
     return Size(elements, content)
 
 
@@ -383,7 +383,7 @@ def _row_of(request: Request) -> Answered:
 
 def _refuse_longer(size: int) -> None:
     if size > LONGEST:
-        raise TooLargeError(f"expected an answer of at most {LONGEST} bytes, found {size}: {_FEWER}")
+        raise TooLargeError(f"expected a response of at most {LONGEST} bytes, found {size}: {_FEWER}")
 
 
 def table() -> str:

@@ -38,7 +38,7 @@ MOST_PARTITIONS: Final = 2_000
 _FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
 _GROUP, _TRANSACTION = 0, 1  # key types of FindCoordinator
-_ONLY_GROUPS: Final = "Only groups have a coordinator here: these are answers from tables."
+_ONLY_GROUPS: Final = "Only groups have a coordinator here: this listener answers from tables."
 
 
 # --- brokers -----------------------------------------------------------------------------------------------

@@ -33,9 +33,9 @@ _PORTS_TRIED: Final = 10
 
 _SAID: Final[Mapping[Closed, str]] = {
     Closed.CONNECTIONS: "more connections than are allowed, closing one",
-    Closed.SIZE: "more was asked for than is answered at once, closing the connection",
+    Closed.SIZE: "a request asks for more than fits into one response, closing the connection",
     Closed.MEMORY: "large requests take more memory than they are allowed together, closing one of them",
-    Closed.BUSY: "large answers take too long, closing the connection of one that waits",
+    Closed.BUSY: "large responses take too long, closing the connection of one that waits",
     Closed.FAILED: "building a response failed, closing the connection",
 }
 """The messages of closed connections, for the reasons that are worth a message."""

@@ -244,7 +244,10 @@ def test_what_no_answer_can_hold_is_refused_before_it_is_made(
         assert is_closed(client, 5.0)
     assert not made
     assert closed(endpoint)["size"] == before + 1
-    assert sum(line.startswith("more was asked for than is answered at once") for line in endpoint.said) == 1
+    assert (
+        sum(line.startswith("a request asks for more than fits into one response") for line in endpoint.said)
+        == 1
+    )
 
 
 ANSWERED_ONCE = [

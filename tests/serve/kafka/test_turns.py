@@ -82,7 +82,7 @@ def test_whoever_waits_too_long_for_a_turn_is_told_to_ask_again(
             client.send(api_key, version, body)
             assert client.frame() == b""
             assert refused(endpoint) == {"busy": 1}
-            assert [line for line in endpoint.said if "large answers take too long" in line]
+            assert [line for line in endpoint.said if "large responses take too long" in line]
 
 
 def test_groups_that_cannot_be_listed_in_time_are_an_error_that_is_retried(tables: Tables) -> None:
