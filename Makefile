@@ -80,6 +80,11 @@ lint: setup ## Check style and types
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/support
 
+.PHONY: coverage
+coverage: setup ## Measure the lines that tests run in their own process, without Spark and brokers
+	@$(BIN)/coverage run --source decoders,streaming --branch -m pytest -q -m "not spark and not broker" $(ARGS)
+	@$(BIN)/coverage report --skip-covered --skip-empty --sort cover
+
 .PHONY: audit
 audit: setup ## Check what comes from others: known vulnerabilities, the lock, licences, files (needs the network)
 	@PYTHONPATH=.:tests/support $(BIN)/python -m audit
