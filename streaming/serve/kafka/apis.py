@@ -132,7 +132,7 @@ _ROWS: Final = (
         weight=cluster.metadata_weight,
         content=cluster.metadata_content,
         gaps=cluster.metadata_gaps,
-        about="one node (the listener), and the topics with committed offsets",
+        about="one node (the listener), and the topics with committed offsets, members or samples",
     ),
     Answered(
         api_key=60,
@@ -146,7 +146,7 @@ _ROWS: Final = (
         answer=cluster.answer_topic_partitions,
         weight=cluster.topic_partitions_weight,
         content=cluster.topic_partitions_content,
-        about="the same topics, up to 2,000 partitions at a time",
+        about="the topics of Metadata, up to 2,000 partitions at a time",
     ),
     Answered(
         api_key=10,
