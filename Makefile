@@ -29,8 +29,8 @@ demo: setup ## Run a local broker, real consumer groups and the job (ARGS="--for
 	@$(BIN)/offsetlake demo $(ARGS)
 
 .PHONY: test
-# Much of the time is waiting, so three workers for two cores. Each has its own Spark session and broker; ARGS="-n 0": a single process.
-WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Two workers for two cores: a third gains nothing. Each has its own Spark session and broker; ARGS="-n 0": a single process.
+WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 KAFKA ?=
 test: setup ## Run all tests, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
 	@KAFKA=$(KAFKA) $(BIN)/pytest $(WORKERS) $(ARGS)
