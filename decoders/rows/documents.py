@@ -39,8 +39,8 @@ def document_text(key: bytes | None, value: bytes | None, *, record_types: Recor
 
 
 def document_parts(document: str) -> tuple[dict[str, Any], str | None]:
-    """The fields of the key of a document (`document_text`), and those of its value as they stand in it, JSON
-    text; None for a tombstone.
+    """Split a document (`document_text`): the fields of the key, and the JSON text of the value's fields
+    (None for a tombstone).
 
     >>> document_parts('{"key":{"type":2,"data":{"group":"g"}},"value":{"version":3,"data":{"leader":null}}}')
     ({'group': 'g'}, '{"leader":null}')

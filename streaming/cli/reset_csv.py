@@ -12,7 +12,7 @@ from streaming.common.times import iso
 if TYPE_CHECKING:
     from streaming.tables.snapshot import Snapshot
 
-_MOST_TOLD: Final = 5
+_MOST_NAMED: Final = 5
 """Most groups with members that are named."""
 
 
@@ -55,7 +55,7 @@ def _unfit(name: str) -> str | None:
     return "NUL" if "\0" in name else None
 
 
-def members_told(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
+def member_warnings(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
     """Yield the groups of the rows (with `group`) that have members now: the tool refuses to reset them.
 
     (Kafka 4.3 `ConsumerGroupCommand.resetOffsets`: "Assignments can only be reset if the group is inactive".)
@@ -64,11 +64,11 @@ def members_told(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
 
     answer = SnapshotQueries(at.newest()).describe_groups(positions["group"].unique().to_pylist())
     counts = {name: len(one.members) for name, one in answer.groups.items() if one.members}
-    for name in sorted(counts, key=str)[:_MOST_TOLD]:
+    for name in sorted(counts, key=str)[:_MOST_NAMED]:
         members = "a member" if counts[name] == 1 else f"{counts[name]} members"
         yield (
             f"group {name!r} has {members} (as of {iso(answer.as_of.read_until, 'seconds')}): "
             "kafka-consumer-groups will refuse it until its consumers are stopped, or their sessions time out"
         )
-    if len(counts) > _MOST_TOLD:
-        yield f"and {len(counts) - _MOST_TOLD} more groups"
+    if len(counts) > _MOST_NAMED:
+        yield f"and {len(counts) - _MOST_NAMED} more groups"

@@ -17,8 +17,8 @@ _LIBRARY: Final = glibc()
 
 
 def return_freed_memory(pool: pa.MemoryPool | None = None) -> None:
-    """Return memory that was freed, that of Arrow in `pool` (None: the default pool). It takes some 10 ms for
-    some hundred MiB."""
+    """Return freed memory to the system, also from Arrow's `pool` (None: the default pool). Takes about 10 ms
+    for a few hundred MiB."""
     (pool or pa.default_memory_pool()).release_unused()
     if _LIBRARY is not None:
         _LIBRARY.malloc_trim(0)

@@ -118,7 +118,7 @@ class Housekeeping(threading.Thread):
         self._is_answered = False
         self._pace = ClockPace()
         self._reading = Interval(settings.expiry.read_every_ms, at_once=False)
-        self._look = Interval(settings.job.check_topic_every_ms, at_once=False)
+        self._topic_check = Interval(settings.job.check_topic_every_ms, at_once=False)
         self.failure: BaseException | None = None
         self.reason_to_rebuild: str | None = None
 
@@ -153,7 +153,7 @@ class Housekeeping(threading.Thread):
         if self.reason_to_rebuild is None:
             self.reason_to_rebuild = self._reason_of_clock()
         # silent brokers would delay the next heartbeat, which must report them
-        if self.reason_to_rebuild is None and self._is_answered and self._look.is_due():
+        if self.reason_to_rebuild is None and self._is_answered and self._topic_check.is_due():
             self.reason_to_rebuild = self._watch.reason_to_rebuild(self._writer.progress)
 
     def _reason_of_clock(self) -> str | None:

@@ -82,7 +82,7 @@ def worst_positions(summed: pa.Table, by: By, rows: pa.Table) -> pa.Table:
     found = keys.codes_of(rows)
     places = np.flatnonzero((found != NONE) & (numbers_or(rows["lag"], 0) > 0))
     place_of = np.full(len(asked), NONE, np.int64)
-    place_of[found[places]] = places
+    place_of[found[places[::-1]]] = places[::-1]  # of a key in several rows, the first: numpy keeps the last
     return take(rows.select([*KEY_NAMES, "committed_offset", "topic_id", "lag"]), place_of[codes])
 
 

@@ -16,7 +16,7 @@ from streaming.lag.restoring import (
     UNREADABLE,
     restored,
 )
-from streaming.lag.summary import LAG_BY, lag_by
+from streaming.lag.summary import LAG_BY, lag_by, worst_positions
 from streaming.model.schemas import KEY, OFFSETS, TIMESTAMP
 
 ROWS = pa.schema([*KEY, *LAG])
@@ -54,6 +54,14 @@ def test_a_sum_that_no_number_holds_is_the_largest_one() -> None:
     most = 2**63 - 1
     rows = timed([row("a t 0", most, 1.0), row("a t 1", most, 1.0), row("b t 0", 2**62, 1.0)], ROWS)
     assert lag_by(rows, "group")["lag"].to_pylist() == [most, 2**62]
+
+
+def test_the_worst_position_of_a_group_in_two_offsets_partitions_is_its_first_row() -> None:
+    rows = timed([row("a t 0", 5, 1.0), row("a t 0", 5, 1.0), row("b t 0", 0, 0.0)], ROWS)
+    rows = rows.append_column("committed_offset", pa.array([10, 20, 30]))
+    rows = rows.append_column("topic_id", pa.nulls(3, pa.string()))
+    found = worst_positions(lag_by(rows, "group"), "group", rows)
+    assert found["committed_offset"].to_pylist() == [10, None]
 
 
 def test_groups_come_by_the_time_that_they_are_behind() -> None:

@@ -25,7 +25,7 @@ from streaming.cli.options import (
     within_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import is_one_group, members_told, names_left_out, reset_lines
+from streaming.cli.reset_csv import is_one_group, member_warnings, names_left_out, reset_lines
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
@@ -138,7 +138,7 @@ def removed(
         listing = removals.removed(asked.at, asked.groups or (), asked.topics, since=start)
         found = asked.answered(listing.rows, listing.about, nothing="removed offsets", when=then)
         lost = removals.restorable(listing.rows)
-        running = list(members_told(asked.at, lost)) if output == "reset-csv" else []
+        running = list(member_warnings(asked.at, lost)) if output == "reset-csv" else []
         return listing, found, lost, is_one_group(groups, asked.groups), running
 
     question = Question.of(settings, asking, groups, topics, among="history")

@@ -17,7 +17,7 @@ from streaming.cli.options import (
     topic_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import is_one_group, members_told, names_left_out, reset_lines
+from streaming.cli.reset_csv import is_one_group, member_warnings, names_left_out, reset_lines
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -68,4 +68,4 @@ def _restored(asked: AskedSnapshot) -> tuple["pa.Table", Found, bool, list[str]]
     answer = asked.lag.restore(asked.groups, asked.topics)
     found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets")
     one_group = is_one_group(asked.question.groups, asked.groups)
-    return answer.rows, found, one_group, list(members_told(asked.at, answer.rows))
+    return answer.rows, found, one_group, list(member_warnings(asked.at, answer.rows))

@@ -153,7 +153,7 @@ class LogEndSampler(threading.Thread):
         if not self._sampled.partitions and not self._sampled.names:
             return True
         answer = self._reader.read(self._sampled.with_named(self._seen), self._sampled.names)
-        self._tell_slow(is_slow=answer is None)
+        self._report_slow(is_slow=answer is None)
         if answer is None:
             return False
         self._seen = answer.topics
@@ -164,7 +164,7 @@ class LogEndSampler(threading.Thread):
         self._report(answer)
         return True
 
-    def _tell_slow(self, *, is_slow: bool) -> None:
+    def _report_slow(self, *, is_slow: bool) -> None:
         """Say once when several rounds in a row were in vain, and once that one was quick enough."""
         self._slow_rounds = self._slow_rounds + 1 if is_slow else 0
         if self._slow_rounds >= _SLOW_ROUNDS:

@@ -72,8 +72,8 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         )
 
     def _failures(self) -> Sequence[str]:
-        look = self._tailer.last_poll
-        return () if look is None else list(look.failures)
+        poll = self._tailer.last_poll
+        return () if poll is None else list(poll.failures)
 
 
 def metrics_once(settings: Settings, tables: Tables, style: Format) -> Pieces:
@@ -109,7 +109,7 @@ def source_of(
     kafka: KafkaCounts | None = None,
     took_s: float | None = None,
 ) -> MetricsSource:
-    look, newest = tailer.last_poll, tailer.newest
+    poll, newest = tailer.last_poll, tailer.newest
     return MetricsSource(
         now=now_ms(),
         version=_version(),
@@ -117,7 +117,7 @@ def source_of(
         assessment=assessment,
         counters=newest.counters if isinstance(newest.counters, Counters) else None,
         settings=settings,
-        failures=() if look is None else list(look.failures),
+        failures=() if poll is None else list(poll.failures),
         kafka=kafka,
         took_s=took_s,
         rules=_RULES,
