@@ -7,22 +7,19 @@ terminal. Only CSV for a pipe or a file contains them unchanged, except NUL; no 
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
-from itertools import chain
 from typing import Any, Final, TextIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.cli.csv_lines import csv_line, csv_text, harmless
-from streaming.cli.layout.cells import parts_of
 from streaming.cli.layout.forms import Form
 from streaming.cli.layout.tables import brief_lines, uncut_lines
 from streaming.cli.output import Format, for_programs
-from streaming.cli.plain_values import is_numeric, plain_values, refuse_repeated, refuse_unprintable
-from streaming.common.escapes import json_text, shown
+from streaming.common.escapes import shown
+from streaming.common.plain_values import refuse_repeated, refuse_unprintable
+from streaming.common.row_lines import csv_pieces, document_pieces, json_pieces
 
 _LEAST_ROOM: Final = 40
 """Columns of a terminal; a narrower one wraps lines itself."""
@@ -56,7 +53,7 @@ def print_rows(
         case "table":
             _print_table(rows, form, view, out)
         case "json":
-            _print_json(rows, out)
+            out.writelines(json_pieces(rows))
         case "csv":
             _print_csv(rows, out)
 
@@ -69,12 +66,7 @@ def print_document(about: dict[str, Any], rows: pa.Table, out: TextIO | None = N
     out = out or sys.stdout
     _refuse_unprintable(rows, "json")
     for_programs(out)
-    out.write("{")
-    for name, value in about.items():
-        out.write(f"{json_text(name)}: {json_text(value)}, ")
-    out.write('"rows": ')
-    _print_json(rows, out)
-    out.write("}\n")
+    out.writelines(document_pieces(about, rows))
 
 
 def _refuse_unprintable(rows: pa.Table, output: Format) -> None:
@@ -102,29 +94,6 @@ def _of_one_moment(rows: pa.Table, form: Form) -> pa.Table:
     return rows.set_column(rows.column_names.index("committed_offset"), "committed_offset", shown)
 
 
-def _print_json(rows: pa.Table, out: TextIO) -> None:
-    objects = (dict(zip(rows.column_names, row, strict=True)) for row in _rows(rows))
-    out.write("[")
-    out.writelines((",\n " if number else "") + json_text(row) for number, row in enumerate(objects))
-    out.write("]\n")
-
-
 def _print_csv(rows: pa.Table, out: TextIO) -> None:
-    head = map(harmless, rows.column_names)
-    lines = map(csv_line, chain([head], _rows(rows, _harmless_values)))
     is_seen = out.isatty()
-    out.writelines(f"{shown(line) if is_seen else line}\n" for line in lines)
-
-
-def _harmless_values(column: pa.ChunkedArray) -> list[Any]:
-    values = plain_values(column)
-    if is_numeric(column.type):
-        return values
-    return [None if value is None else harmless(csv_text(value)) for value in values]
-
-
-def _rows(
-    rows: pa.Table, values_of: Callable[[pa.ChunkedArray], list[Any]] = plain_values
-) -> Iterator[tuple[Any, ...]]:
-    for part in parts_of(rows):
-        yield from zip(*map(values_of, part.columns), strict=True)
+    out.writelines(f"{shown(line) if is_seen else line}\n" for line in csv_pieces(rows))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from streaming.cli.csv_lines import csv_line
+from streaming.common.csv_lines import csv_line
 from streaming.common.times import iso
 
 if TYPE_CHECKING:

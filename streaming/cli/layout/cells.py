@@ -10,22 +10,15 @@ import pyarrow.compute as pc
 import pyarrow.types as t
 from rich.cells import cell_len
 
-from streaming.cli.plain_values import plain_values
 from streaming.common.escapes import json_text, printable
+from streaming.common.plain_values import plain_values
+from streaming.common.row_lines import ROWS_AT_ONCE, parts_of
 from streaming.common.times import as_clock
 
 Cells = list[list[str]]
 """The cells of some rows, column by column."""
 
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
-
-_ROWS_AT_ONCE: Final = 10_000
-
-
-def parts_of(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield rows in parts: as Python values, all of them would take far more memory."""
-    for part in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        yield pa.Table.from_batches([part])
 
 
 class CellTexts:
@@ -37,7 +30,7 @@ class CellTexts:
     def __init__(self, rows: pa.Table, *, today: date | None = None) -> None:
         self._rows = rows
         self._today = None if today is None else today.isoformat()
-        self._only_part = list(self._parts()) if len(rows) <= _ROWS_AT_ONCE else None
+        self._only_part = list(self._parts()) if len(rows) <= ROWS_AT_ONCE else None
 
     def __iter__(self) -> Iterator[Cells]:
         return self._parts() if self._only_part is None else iter(self._only_part)

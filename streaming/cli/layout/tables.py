@@ -21,8 +21,8 @@ from streaming.cli.layout.lines import (
     full_widths,
     lines_of,
 )
-from streaming.cli.plain_values import plain_values
 from streaming.common.arrays import from_mask, from_texts
+from streaming.common.plain_values import plain_values
 
 _SECONDS: Final = "lag_seconds"
 _IS_AT_LEAST: Final = "lag_is_at_least"

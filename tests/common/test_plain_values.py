@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streaming.cli.plain_values import plain_values, refuse_unprintable
+from streaming.common.plain_values import plain_values, refuse_unprintable
 from streaming.model.errors import MisuseError
 
 NAN, INFINITY = float("nan"), float("inf")
