@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from kafka_clients import create_topics, produce_raw
 
-from streaming.cli.reset_csv import reset_lines
 from streaming.common.times import iso, now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.model import schemas
@@ -26,6 +25,7 @@ from streaming.model.progress import (
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.queries.expiring import EXPIRING, Listing, RetentionUnknownError, list_expiring
 from streaming.queries.removed import list_removed, restorable
+from streaming.queries.reset_csv import reset_lines
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables

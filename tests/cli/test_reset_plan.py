@@ -10,8 +10,8 @@ import pytest
 from hostile_names import NAMES
 from java_lines import JavaLines, start_java_lines
 
-from streaming.cli.reset_csv import names_left_out, reset_lines
 from streaming.jvm.jars import ensure_jars
+from streaming.queries.reset_csv import names_left_out, reset_lines
 
 pytestmark = pytest.mark.broker  # its jars; none is started
 

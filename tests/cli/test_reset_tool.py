@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from consumer_groups_tool import consumer_groups
 
-from streaming.cli.reset_csv import reset_lines
 from streaming.demo.local_broker import LocalBroker
+from streaming.queries.reset_csv import reset_lines
 
 pytestmark = pytest.mark.broker
 

@@ -28,10 +28,10 @@ from running_job import RunningJob
 from streaming.alerts.episodes import Episode
 from streaming.alerts.rules import OFFSET_EXPIRED, OFFSET_EXPIRING
 from streaming.alerts.table import AlertTable
-from streaming.cli.reset_csv import reset_lines
 from streaming.common.times import now_ms
 from streaming.expiry.rules import expiry
 from streaming.queries.removed import list_removed, restorable
+from streaming.queries.reset_csv import reset_lines
 from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]

@@ -17,8 +17,8 @@ from streaming.cli.options import (
     topic_option,
 )
 from streaming.cli.output import write_for_programs
-from streaming.cli.reset_csv import is_one_group, member_warnings, names_left_out, reset_lines
 from streaming.model.errors import MisuseError
+from streaming.queries.reset_csv import is_one_group, member_warnings, names_left_out, reset_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -75,7 +75,7 @@ class SnapshotLagQueries:
         with_owners: bool = False,
     ) -> Answer:
         facts = Facts(lag=True, lag_time=True, recreated_topic=with_former, owner=with_owners)
-        return _in_order(self._assessed(facts, groups, topics))
+        return _in_order(self.assessed(facts, groups, topics))
 
     def list_lag(
         self,
@@ -88,7 +88,7 @@ class SnapshotLagQueries:
     ) -> Answer:
         if by not in ("group", "topic"):
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
-        answer = self._assessed(Facts(lag=True, lag_time=True), groups, topics)
+        answer = self.assessed(Facts(lag=True, lag_time=True), groups, topics)
         rows = lag_rows.far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
         return replace(answer, rows=self.with_since(rows, by, answer.rows, answer.as_of))
 
@@ -177,13 +177,13 @@ class SnapshotLagQueries:
     # --- health ----------------------------------------------------------------------------------------
 
     def health(self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()) -> Answer:
-        answer = self._assessed(lag_rows.HEALTH, groups, topics)
+        answer = self.assessed(lag_rows.HEALTH, groups, topics)
         return replace(answer, rows=group_health(answer.rows))
 
     def partition_health(
         self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()
     ) -> Answer:
-        return _in_order(self._assessed(lag_rows.HEALTH, groups, topics))
+        return _in_order(self.assessed(lag_rows.HEALTH, groups, topics))
 
     def health_changes(
         self,
@@ -266,7 +266,7 @@ class SnapshotLagQueries:
 
     # ---------------------------------------------------------------------------------------------------
 
-    def _assessed(
+    def assessed(
         self, facts: Facts, groups: Sequence[str] | None, topics: Sequence[TopicPartitions]
     ) -> Answer:
         terms = Terms(max_age_ms=self.max_age_ms, rules=self.rules)

@@ -1,10 +1,9 @@
-"""The routes of the HTTP listener: `/metrics`, `/healthz`, `/readyz`; only GET and HEAD."""
+"""The routes of the HTTP listener: `/metrics`, `/healthz`, `/readyz`, and the pages; only GET and HEAD."""
 
 import asyncio
 import hmac
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -15,7 +14,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from streaming.serve.http.hosts import is_own_name
+from streaming.serve.http.pages import page_routes
+from streaming.serve.http.requests import is_known, watched
 from streaming.serve.metrics.publisher import Body, Publisher, Variant
+from streaming.serve.page.pages import Pages
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -33,7 +35,7 @@ _ALWAYS: Final = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
 }
-"""Headers of every response."""
+"""Headers of every response that does not set them itself."""
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Paths that need no token: they reveal no more than yes or no."""
@@ -43,16 +45,15 @@ _OTHER_NAME: Final = (
     "offsetlake serve with --token-file, or with --behind-proxy if a proxy restricts access\n"
 )
 
-_HOME: Final = (
-    "offsetlake serve\n\n/metrics  for Prometheus\n/healthz  this process\n/readyz   the tables and the job\n"
-)
-
 
 class Known(Protocol):
     """The input of the responses."""
 
     @property
     def publisher(self) -> Publisher: ...
+
+    @property
+    def pages(self) -> Pages: ...
 
     def is_ready(self) -> bool: ...
 
@@ -62,9 +63,6 @@ def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | No
 
     `own_host` is the listening host if the header `Host` must name it or loopback; None: any name is allowed.
     """
-
-    async def home(_: Request) -> Response:
-        return PlainTextResponse(_HOME)
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -80,19 +78,19 @@ def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | No
             headers = {"retry-after": str(_RETRY_S)}
             return PlainTextResponse("the metrics are not ready yet\n", 503, headers)
         headers = {"etag": body.etag, "vary": "Accept, Accept-Encoding, Authorization"}
-        if _is_known(request, body.etag):
+        if is_known(request, body.etag):
             return Response(status_code=304, headers=headers)
         return _Metrics(body, headers)
 
     routes = [
         Route(path, endpoint, methods=["GET"])  # and HEAD
         for path, endpoint in (
-            ("/", home),
             ("/metrics", metrics),
             ("/healthz", healthz),
             ("/readyz", readyz),
         )
     ]
+    routes += page_routes(known.pages)
     app = Starlette(routes=routes, middleware=[Middleware(_Guard, token=token, own_host=own_host)])
     app.router.redirect_slashes = False  # it would redirect clients to any host in their `Host` header
     return app
@@ -119,28 +117,13 @@ class _Metrics(Response):
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
         if scope["method"] != "HEAD":
-            async with _watched(receive) as gone:
+            async with watched(receive) as gone:
                 for piece in _cut(self._body):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     await asyncio.sleep(0)  # lets other tasks run, and `gone` notice a disconnect
                     if gone.done():
                         return
         await send({"type": "http.response.body", "body": b""})
-
-
-@asynccontextmanager
-async def _watched(receive: Receive) -> AsyncIterator[asyncio.Task[None]]:
-    """Provide a task that completes when the client disconnects."""
-
-    async def gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    task = asyncio.create_task(gone())
-    try:
-        yield task
-    finally:
-        task.cancel()
 
 
 def _cut(body: Body) -> Iterator[bytes]:
@@ -188,11 +171,6 @@ def _weights(headers: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _is_known(request: Request, etag: str) -> bool:
-    known = ",".join(request.headers.getlist("if-none-match")).split(",")
-    return not {etag, "*"}.isdisjoint(one.strip().removeprefix("W/") for one in known)
-
-
 class _Guard:
     """Rejects requests under another host name, without the token, or with another method than GET and HEAD,
     and adds the headers of every response."""
@@ -208,8 +186,10 @@ class _Guard:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
+                headers = list(message.get("headers", []))
+                held = {name for name, _ in headers}
                 added = [(name.encode(), value.encode()) for name, value in _ALWAYS.items()]
-                message = {**message, "headers": [*message.get("headers", []), *added]}
+                message = {**message, "headers": [*headers, *(one for one in added if one[0] not in held)]}
             await send(message)
 
         refusal = self._refusal(scope)

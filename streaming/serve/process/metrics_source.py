@@ -19,6 +19,9 @@ from streaming.serve.memory.tailer import Tailer
 from streaming.serve.metrics.exposition import Exposition, Format, Pieces, written
 from streaming.serve.metrics.publisher import Publisher
 from streaming.serve.metrics.source import KafkaCounts, MetricsSource
+from streaming.serve.page.asked import PageCluster
+from streaming.serve.page.pages import Pages
+from streaming.serve.page.rate import CommitRate
 from streaming.settings.model import Settings
 from streaming.tables.tables import Tables
 
@@ -42,7 +45,8 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         listeners: Sequence[KafkaListener] = (),
     ) -> None:
         """Raises `MisuseError` for labels that no series can have."""
-        self._settings, self._tailer, self._listeners = settings, tailer, listeners
+        self._settings, self._tables = settings, tables
+        self._tailer, self._listeners = tailer, listeners
         self._refresher = Refresher(
             tables,
             lambda: tailer.current,
@@ -50,6 +54,7 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
             expiry=settings.expiry,
         )
         self.publisher = Publisher(self._source, Exposition(settings.metrics))
+        self.pages = Pages([self._page_cluster()])
 
     def is_ready(self) -> bool:
         """Return whether the tables can be read and the job is alive."""
@@ -69,6 +74,23 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         assessment = self._refresher.current()
         return source_of(
             self._settings, self._tailer, assessment, kafka=_counts(self._listeners), took_s=took_s
+        )
+
+    def _page_cluster(self) -> PageCluster:
+        rate, tailer = CommitRate(), self._tailer
+
+        def commits_per_minute(now: int) -> float | None:
+            counters = tailer.newest.counters
+            return rate.per_minute(now, counters.commits_in_all) if isinstance(counters, Counters) else None
+
+        return PageCluster(
+            name="",
+            settings=self._settings,
+            tables=self._tables,
+            snapshot=lambda: tailer.current,
+            assessment=self._refresher.current,
+            commits_per_minute=commits_per_minute,
+            failures=self._failures,
         )
 
     def _failures(self) -> Sequence[str]:

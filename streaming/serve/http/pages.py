@@ -1,0 +1,125 @@
+"""The routes of the pages: each is made on a thread, a few at a time, and given up when its client leaves."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl
+
+from anyio import CapacityLimiter, to_thread
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from streaming.common.times import now_ms
+from streaming.serve.http.requests import is_known, watched
+from streaming.serve.page.pages import STATIC, VIEWS, Pages
+from streaming.serve.page.pages import Response as Made
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 2
+"""Pages that are made at the same time: more would take the processor from other listeners."""
+
+_PIECE: Final = 64 * 1024
+_MOST_PARAMETERS: Final = 50
+
+_HEADERS: Final = {
+    "cache-control": "private, no-cache",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "vary": "Authorization, Cookie",
+}
+
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+def page_routes(pages: Pages) -> list[Route]:
+    """Return the routes of all pages, of their rows, and of the files that they refer to."""
+    limiter: list[CapacityLimiter] = []  # belongs to the event loop that uses it first
+
+    async def page(request: Request) -> Response:
+        if not limiter:
+            limiter.append(CapacityLimiter(_AT_ONCE))
+        try:
+            parameters = dict(
+                parse_qsl(
+                    request.url.query,
+                    keep_blank_values=True,
+                    errors="strict",
+                    max_num_fields=_MOST_PARAMETERS,
+                )
+            )
+        except ValueError:
+            return PlainTextResponse("the address holds more parameters than are allowed, or no UTF-8\n", 400)
+        known = request.headers.get("if-none-match") is not None
+        make = partial(_made, pages, request, parameters, may_be_known=known)
+        made = await _unless_gone(request, make, limiter[0])
+        return Response(status_code=204) if made is None else made
+
+    files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir())}
+
+    async def static(request: Request) -> Response:
+        body = files.get(request.path_params["name"])
+        if body is None:
+            return PlainTextResponse("there is no such file\n", 404)
+        kind = next(kind for ending, kind in _TYPES.items() if request.path_params["name"].endswith(ending))
+        return Response(body, headers={"content-type": kind, "cache-control": "max-age=86400"})
+
+    paths = [path if path != "/" else "/overview" for path in VIEWS]
+    formats = [
+        f"{path}.{ending}"
+        for path, view in zip(paths, VIEWS.values(), strict=True)
+        for ending in view.formats
+    ]
+    routes = [Route(path, page, methods=["GET"]) for path in (*VIEWS, *formats)]
+    return [*routes, Route("/static/{name}", static, methods=["GET"])]
+
+
+def _made(pages: Pages, request: Request, parameters: dict[str, str], *, may_be_known: bool) -> Response:
+    path, now = request.url.path, now_ms()
+    if may_be_known:
+        etag = pages.etag(path, parameters, now)
+        if etag is not None and is_known(request, etag):
+            return Response(status_code=304, headers={**_HEADERS, "etag": etag})
+    made = pages.respond(path, parameters, now)
+    return _response(made)
+
+
+def _response(made: Made) -> Response:
+    headers = {**_HEADERS, "content-type": made.content_type}
+    if made.etag is not None:
+        headers["etag"] = made.etag
+    if made.file_name is not None:
+        headers["content-disposition"] = f'inline; filename="{made.file_name}"'
+    if isinstance(made.pieces, list):
+        return Response(b"".join(made.pieces), made.status, headers)
+    return StreamingResponse(_chunks(made.pieces), made.status, headers)
+
+
+def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if len(held) >= _PIECE:
+            yield bytes(held)
+            held.clear()
+    yield bytes(held)
+
+
+async def _unless_gone(request: Request, make: Callable[[], T], limiter: CapacityLimiter) -> T | None:
+    """Return what `make` returns on a thread; None: the client left before."""
+    work = asyncio.ensure_future(to_thread.run_sync(make, limiter=limiter, abandon_on_cancel=True))
+    async with watched(request.receive) as gone:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        return work.result()
+    work.cancel()
+    return None

@@ -1,0 +1,188 @@
+"""One request for a page: its parameters, and the snapshot and assessment that answer it."""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
+
+from streaming.common.times import parse_moment
+from streaming.lag.rules import HealthRules
+from streaming.model.errors import MisuseError, OffsetlakeError
+from streaming.queries.as_of import AsOf
+from streaming.queries.bound.lag import SnapshotLagQueries
+from streaming.queries.bound.offsets import SnapshotQueries
+from streaming.serve.assessment.assessment import Assessment
+from streaming.serve.memory.snapshot import MemorySnapshot
+from streaming.settings.model import Settings
+from streaming.tables.snapshot import Snapshot
+from streaming.tables.tables import Tables
+
+T = TypeVar("T")
+
+PAGE_ROWS: Final = 100
+"""The rows of a list on one page."""
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+
+_LONGEST_IN_ADDRESS: Final = 500
+"""A longer name is referred to by its SHA-256: browsers and proxies limit addresses."""
+
+_REMEMBERED: WeakKeyDictionary[Assessment, dict[Any, Any]] = WeakKeyDictionary()
+
+
+class NotFoundError(OffsetlakeError):
+    """The tables hold no such group, topic or offset, or there is no such page."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PageCluster:
+    """A cluster of the pages: its name (empty if there is only one), settings and tables, and functions for
+    its newest snapshot and assessment, the commits a minute before a moment (ms; None: not known yet), and
+    the failures of reading its tables."""
+
+    name: str
+    settings: Settings
+    tables: Tables
+    snapshot: Callable[[], MemorySnapshot]
+    assessment: Callable[[], Assessment]
+    commits_per_minute: Callable[[int], float | None]
+    failures: Callable[[], Sequence[str]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Asked:
+    """A request: the path without `.json` or `.csv`, the parameters of the address, the cluster, and the
+    present moment (ms)."""
+
+    path: str
+    parameters: Mapping[str, str]
+    cluster: PageCluster
+    now: int
+
+    # --- parameters ------------------------------------------------------------------------------------
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.parameters.get(name, default)
+
+    def word(self, name: str, known: Sequence[str], default: str = "") -> str:
+        """Return a parameter that is one of some words, or `default` if it is missing or empty."""
+        found = self.text(name) or default
+        if found != default and found not in known:
+            raise MisuseError(f"{name}: expected one of {', '.join(known)}; found {found!r}.")
+        return found
+
+    def number(self, name: str, default: int, *, least: int = 0) -> int:
+        text = self.text(name)
+        if not text:
+            return default
+        if not _NUMBER.fullmatch(text) or int(text) < least:
+            raise MisuseError(f"{name}: expected a whole number of at least {least}, found {text!r}.")
+        return int(text)
+
+    def name(self, parameter: str, known: Callable[[], Sequence[str]]) -> str:
+        """Return a name of a group or topic: in full, or by its SHA-256 among those `known`."""
+        if parameter in self.parameters:
+            return self.parameters[parameter]
+        wanted = self.text(f"{parameter}_sha256")
+        found = next((name for name in known() if fingerprint(name) == wanted), None) if wanted else None
+        if found is None:
+            raise NotFoundError(f"{self.path}: expected the parameter {parameter}, found none that is known.")
+        return found
+
+    @cached_property
+    def as_of(self) -> int | None:
+        """The past moment (ms) asked for; None: the present."""
+        text = self.text("as_of")
+        return parse_moment(text, self.now, name="as_of").ms if text else None
+
+    @property
+    def page(self) -> int:
+        """The number of the page of a list, from 1."""
+        return self.number("page", 1, least=1)
+
+    # --- links -----------------------------------------------------------------------------------------
+
+    def url(self, path: str, **parameters: object) -> str:
+        """Return a link; parameters that are None are left out, and the cluster is kept."""
+        given = {"cluster": self.cluster.name} if self.cluster.name else {}
+        for name, value in parameters.items():
+            if value is not None:
+                key, text = _in_address(name, str(value))
+                given[key] = text
+        return f"{path}?{urlencode(given)}" if given else path
+
+    def here(self, **changed: object) -> str:
+        """Return a link to the same page with some parameters changed; None removes one."""
+        kept = {name: value for name, value in self.parameters.items() if name != "cluster"}
+        return self.url(self.path, **{**kept, **changed})
+
+    def here_as(self, path: str, ending: str) -> str:
+        """Return a link to the rows of a page with the parameters of this one."""
+        kept = {name: value for name, value in self.parameters.items() if name not in ("cluster", "page")}
+        return self.url(f"{path}.{ending}", **kept)
+
+    # --- data ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def assessment(self) -> Assessment:
+        return self.cluster.assessment().as_of(self.now)
+
+    @cached_property
+    def snapshot(self) -> MemorySnapshot:
+        return self.cluster.snapshot()
+
+    @cached_property
+    def about(self) -> AsOf:
+        """How complete the snapshot in memory is now."""
+        within_ms = self.cluster.settings.tables.complete_within_ms
+        return AsOf.of(None, self.snapshot.progress, now=self.now, within_ms=within_ms)
+
+    def remembered(self, make: Callable[[Assessment], T]) -> T:
+        """Return what `make` makes of the assessment, once for each assessment."""
+        held = _REMEMBERED.setdefault(self.assessment, {})
+        if make not in held:
+            held[make] = make(self.assessment)
+        found: T = held[make]
+        return found
+
+    def ask(self, question: "Callable[[AskedTables], T]") -> T:
+        """Return the answer of one snapshot of the tables, as of the moment asked for."""
+        settings = self.cluster.settings
+        return self.cluster.tables.ask(
+            lambda at: question(AskedTables(at, settings)), as_of=self.as_of, now=self.now
+        )
+
+
+@dataclass(frozen=True)
+class AskedTables:
+    """One snapshot of the tables, and the queries of it."""
+
+    at: Snapshot
+    settings: Settings
+
+    @cached_property
+    def offsets(self) -> SnapshotQueries:
+        return SnapshotQueries(self.at)
+
+    @cached_property
+    def lag(self) -> SnapshotLagQueries:
+        return SnapshotLagQueries(self.at, rules=HealthRules.of(self.settings.health))
+
+
+def fingerprint(name: str) -> str:
+    """Return the SHA-256 of a name, in hexadecimal.
+
+    >>> fingerprint("billing")[:8]
+    '0c95c7ec'
+    """
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def _in_address(name: str, value: str) -> tuple[str, str]:
+    if name in ("group", "topic") and len(value) > _LONGEST_IN_ADDRESS:
+        return f"{name}_sha256", fingerprint(value)
+    return name, value

@@ -1,0 +1,208 @@
+"""All groups, topics and expiring offsets of an assessment as tables: its sums as rows."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts
+from streaming.common.timestamps import to_timestamps
+from streaming.lag.rules import STATUSES
+from streaming.model.schemas import KEY, TIMESTAMP
+from streaming.serve.assessment.assessment import EXPIRY_RULES, Assessment
+from streaming.serve.assessment.complete import source_partitions
+from streaming.serve.assessment.sums import LagSums, Summed, status_of_groups
+from streaming.serve.memory.names import NONE, NameIndex
+
+_LAG: Final = [
+    ("lag", pa.int64()),  # sum of the known lags, negative ones as 0; null: none is known
+    ("lag_seconds", pa.float64()),  # the longest known one; null: none is known
+    ("lag_is_at_least", pa.bool_()),  # lag or time of some partition is "at least", or not known
+]
+
+GROUP_ROWS: Final = pa.schema(
+    [
+        ("group", pa.string()),
+        ("type", pa.string()),  # null, as the next: only offsets of the group are known
+        ("state", pa.string()),
+        ("members", pa.int64()),
+        ("status", pa.string()),  # one of `STATUSES`; null: no offset, and no assigned partition
+        *_LAG,
+        ("partitions", pa.int64()),  # with a committed offset
+        ("last_commit", TIMESTAMP),  # null: unknown
+        ("first_expiry", TIMESTAMP),  # null: none of its offsets expires as the group is now, or unknown
+        ("source_partition", pa.int32()),
+    ]
+)
+"""The groups of an assessment, by name."""
+
+TOPIC_ROWS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("groups", pa.int64()),  # with a committed offset
+        ("groups_with_members", pa.int64()),
+        ("partitions", pa.int64()),  # known by a commit, an assignment or a sample of log ends
+        *_LAG,
+        ("last_commit", TIMESTAMP),
+        ("offsets_of_former_topic", pa.int64()),  # committed before the topic was recreated
+    ]
+)
+"""The topics of an assessment, by name; lag is over all groups."""
+
+EXPIRING_ROWS: Final = pa.schema(
+    [
+        *KEY,
+        ("committed_offset", pa.int64()),
+        ("rule", pa.string()),
+        ("expires_at", TIMESTAMP),
+        ("of_recreated_topic", pa.bool_()),
+    ]
+)
+"""Offsets that expire, soonest first, as in the command `expiring` (without those whose expiry is not
+known)."""
+
+
+def group_rows(assessment: Assessment) -> pa.Table:
+    """Return all groups of loaded offsets partitions (schema `GROUP_ROWS`)."""
+    snapshot, groups = assessment.snapshot, assessment.snapshot.groups
+    summed, n = Summed.by_group(assessment), len(assessment.snapshot.groups)
+    lag, own = summed.lag, summed.groups
+    assessed, statuses = status_of_groups(assessment)
+    status = np.full(n, NONE, np.int64)
+    status[assessed] = statuses
+    expiring, _, moments = summed.soonest_expiry()
+    first = np.full(n, np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(first, expiring, moments)
+    partitions = source_partitions(snapshot)
+    is_known = groups.is_described
+    columns = {
+        "group": groups.names.texts.cast(pa.string()),
+        "type": _text(groups.rows["type"]),
+        "state": _text(groups.rows["state"]),
+        "members": from_numbers(groups.member_counts, is_known),
+        "status": _words(STATUSES, status),
+        **_lag_columns(lag, own, n, more_unknown=summed.has_uncommitted),
+        "partitions": from_numbers(snapshot.offsets.counts),
+        "last_commit": _times(_spread(summed.last_commit, own, n, NONE)),
+        "first_expiry": _times(np.where(first == np.iinfo(np.int64).max, NONE, first)),
+        "source_partition": from_numbers(partitions).cast(pa.int32()),
+    }
+    rows = pa.table([columns[field.name] for field in GROUP_ROWS], schema=GROUP_ROWS)
+    loading = np.array(sorted(snapshot.loading), np.int64)
+    return rows.filter(from_mask(~np.isin(partitions, loading)))
+
+
+def topic_rows(assessment: Assessment) -> pa.Table:
+    """Return the topics that groups have committed or been assigned (schema `TOPIC_ROWS`)."""
+    snapshot, topics = assessment.snapshot, assessment.snapshot.topics
+    summed, n = Summed.by_topic(assessment), len(assessment.snapshot.topics)
+    assert summed.topics is not None
+    own, lag = summed.topics, summed.lag
+    has_members = snapshot.groups.member_counts[summed.groups] > 0
+    behind, is_known = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    np.add.at(behind, own[lag.is_known], lag.lag[lag.is_known])
+    is_known[own[lag.is_known]] = True
+    seconds = np.full(n, np.nan)
+    np.fmax.at(seconds, own, lag.seconds)
+    last = np.full(n, NONE, np.int64)
+    np.maximum.at(last, own, summed.last_commit)
+    former = np.zeros(n, np.int64)
+    np.add.at(former, own, summed.count("of_recreated_topic"))
+    columns = {
+        "topic": topics.names.texts.cast(pa.string()),
+        "groups": from_numbers(np.bincount(own, minlength=n).astype(np.int64)),
+        "groups_with_members": from_numbers(np.bincount(own[has_members], minlength=n).astype(np.int64)),
+        "partitions": from_numbers(np.diff(topics.starts)),
+        "lag": from_numbers(behind, is_known),
+        "lag_seconds": _seconds(seconds),
+        "lag_is_at_least": from_mask(np.isin(np.arange(n), own[lag.is_at_least])),
+        "last_commit": _times(last),
+        "offsets_of_former_topic": from_numbers(former),
+    }
+    rows = pa.table([columns[field.name] for field in TOPIC_ROWS], schema=TOPIC_ROWS)
+    is_there = np.bincount(own, minlength=n) > 0
+    is_there[np.unique(topics.topic[snapshot.is_assigned])] = True
+    return rows.filter(from_mask(is_there))
+
+
+def group_topic_rows(assessment: Assessment, topic: int) -> tuple[Index, pa.Table]:
+    """Return the places of the groups that have committed offsets of the topic at a place, and their lag
+    there: a table of m rows with columns partitions, `_LAG` and last_commit."""
+    summed = Summed.by_topic(assessment)
+    assert summed.topics is not None
+    chosen = np.flatnonzero(summed.topics == topic)
+    lag, counts = summed.lag, np.diff(summed.runs.starts, append=summed.runs.rows)
+    columns = {
+        "partitions": from_numbers(counts[chosen]),
+        "lag": from_numbers(lag.lag[chosen], lag.is_known[chosen]),
+        "lag_seconds": _seconds(lag.seconds[chosen]),
+        "lag_is_at_least": from_mask(lag.is_at_least[chosen]),
+        "last_commit": _times(summed.last_commit[chosen]),
+    }
+    return summed.groups[chosen], pa.table(columns)
+
+
+def expiring_rows(assessment: Assessment) -> pa.Table:
+    """Return the offsets that expire (schema `EXPIRING_ROWS`), of loaded offsets partitions."""
+    snapshot, positions = assessment.snapshot, assessment.positions
+    columns, topics = snapshot.offsets.columns, snapshot.topics
+    loading = np.array(sorted(snapshot.loading), np.int64)
+    expires = positions["expires_at"]
+    rows = np.flatnonzero((expires != NONE) & ~np.isin(columns.source_partition, loading))
+    rows = rows[np.argsort(expires[rows], kind="stable")]  # offsets are in the order of their keys
+    place = columns.place[rows].astype(np.int64)
+    held = {
+        "group": _names(snapshot.groups.names, snapshot.offsets.groups()[rows]),
+        "topic": _names(topics.names, topics.topic[place]),
+        "partition": from_numbers(topics.partition[place]).cast(pa.int32()),
+        "committed_offset": from_numbers(columns.committed_offset[rows], columns.was_readable[rows]),
+        "rule": _words(EXPIRY_RULES, positions["rule"][rows]),
+        "expires_at": _times(expires[rows]),
+        "of_recreated_topic": from_mask(positions["of_recreated_topic"][rows]),
+    }
+    return pa.table([held[field.name] for field in EXPIRING_ROWS], schema=EXPIRING_ROWS)
+
+
+# ---------------------------------------------------------------------------------------------------------
+
+
+def _lag_columns(lag: LagSums, own: Index, n: int, *, more_unknown: Mask) -> dict[str, pa.Array]:
+    is_known = np.zeros(n, np.bool_)
+    is_known[own] = lag.is_known
+    at_least = np.zeros(n, np.bool_)
+    at_least[own] = lag.is_at_least | (lag.is_known & more_unknown)
+    seconds = np.full(n, np.nan)
+    seconds[own] = lag.seconds
+    return {
+        "lag": from_numbers(_spread(lag.lag, own, n, 0), is_known),
+        "lag_seconds": _seconds(seconds),
+        "lag_is_at_least": from_mask(at_least),
+    }
+
+
+def _spread(values: Index, places: Index, n: int, missing: int) -> Index:
+    spread = np.full(n, missing, np.int64)
+    spread[places] = values
+    return spread
+
+
+def _names(names: NameIndex, places: Index) -> pa.Array:
+    return names.texts.cast(pa.string()).take(from_numbers(places))
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string())
+
+
+def _words(words: tuple[str, ...], numbers: Index) -> pa.Array:
+    """Return one of some words for each of n numbers; null for `NONE`."""
+    return from_texts(words).take(from_numbers(numbers, numbers != NONE))
+
+
+def _times(moments: Index) -> pa.Array:
+    return to_timestamps(from_numbers(moments, moments != NONE))
+
+
+def _seconds(seconds: npt.NDArray[np.float64]) -> pa.Array:
+    return from_numbers(seconds, ~np.isnan(seconds))

@@ -1,0 +1,135 @@
+"""Values as HTML: names, counts, durations and times."""
+
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from streaming.common.escapes import printable, shown_lines
+from streaming.common.times import LAST_MS, day_of, in_words, iso
+from streaming.serve.page.asked import fingerprint
+
+NOTHING: Final = Markup('<span class="none">&ndash;</span>')
+"""The cell of an unknown value."""
+
+_SHOWN: Final = 160
+_ENDS: Final = (100, 30)
+_MARK: Final = 6
+
+_GOOD: Final = frozenset({"OK", "Stable", "current"})
+_BAD: Final = frozenset({"STOPPED", "STALLED", "REWOUND", "critical", "stalled", "unanswered"})
+_FAIR: Final = frozenset({"WARNING", "warning", "behind", "loading", "Assigning", "Reconciling"})
+
+
+def name_text(name: str) -> str:
+    """Return a name as text in which two different names look different: characters that cannot be seen are
+    escaped, a long name is shortened, and where characters of others look alike, or some are left out, a part
+    of its SHA-256 follows.
+
+    >>> name_text("billing"), name_text("a\\u202eb"), name_text("café")
+    ('billing', 'a\\\\u202eb #f04b14', 'café #850f7d')
+    """
+    shown = printable(name)
+    if len(shown) > _SHOWN:
+        first, last = _ENDS
+        shown = f"{shown[:first]} … {shown[-last:]} ({len(name):,} characters)"
+    elif name.isascii() and shown == name:
+        return shown
+    return f"{shown} #{fingerprint(name)[:_MARK]}"
+
+
+def name(of: str) -> Markup:
+    """Return a name whose direction of writing does not affect its surroundings."""
+    return Markup('<bdi class="name">{}</bdi>').format(name_text(of))
+
+
+def link(of: str, address: str) -> Markup:
+    return Markup('<a href="{}">{}</a>').format(address, name(of))
+
+
+def count(number: int | None) -> Markup:
+    """Return a number with separators of thousands.
+
+    >>> str(count(1234567)), str(count(-5))
+    ('1,234,567', '-5')
+    """
+    return NOTHING if number is None else escape(f"{number:,}")
+
+
+def span(seconds: float | None, *, is_at_least: bool = False) -> Markup:
+    """Return a duration, with a sign if it may be longer.
+
+    >>> str(span(93_784.5)), str(span(29.2, is_at_least=True))
+    ('1 d 2 h', '≥ 29 s')
+    """
+    if seconds is None or (is_at_least and seconds < 1):
+        return NOTHING
+    return escape(f"{'≥ ' if is_at_least else ''}{in_words(int(seconds * 1_000))}")
+
+
+def moment(at: int | None, now: int) -> Markup:
+    """Return a moment (ms, UTC): the time of day if it is on the day of `now`, else date and minute."""
+    if at is None:
+        return NOTHING
+    if not 0 <= at <= LAST_MS:
+        return escape(f"{at} ms")
+    full = iso(at, "seconds")
+    text = full[11:19] if day_of(at) == day_of(now) else f"{full[:10]} {full[11:16]}"
+    return (
+        Markup('<time datetime="{}" title="{} ({} ago)">{}</time>').format(
+            full, full, in_words(now - at), text
+        )
+        if at <= now
+        else Markup('<time datetime="{}" title="{}">{}</time>').format(full, full, text)
+    )
+
+
+def ago(at: int | None, now: int) -> Markup:
+    """Return how long ago a moment (ms) was."""
+    if at is None or not 0 <= at <= LAST_MS:
+        return moment(at, now)
+    text = f"{in_words(now - at)} ago" if at <= now else f"in {in_words(at - now)}"
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso(at, "seconds"), text)
+
+
+def expiry(at: int | None, now: int) -> Markup:
+    """Return when an offset expires (ms), relative to `now`."""
+    return Markup('<span class="due">due</span>') if at is not None and at <= now else ago(at, now)
+
+
+def pill(word: str | None) -> Markup:
+    """Return a state or status with the colour of its meaning."""
+    if not word:
+        return NOTHING
+    kind = "good" if word in _GOOD else "bad" if word in _BAD else "fair" if word in _FAIR else "plain"
+    return Markup('<span class="pill {}">{}</span>').format(kind, word)
+
+
+def or_nothing(text: str | None) -> Markup:
+    return escape(text) if text else NOTHING
+
+
+def late() -> Markup:
+    """Return the mark of a group whose newest commits may not have been read yet."""
+    return Markup(' <span class="late" title="Newer commits may not have been read yet.">not complete</span>')
+
+
+def position(topic: str, partition: int, address: str) -> Markup:
+    """Return a topic partition, as a link."""
+    return Markup('<a href="{}">{}<span class="partition">:{}</span></a>').format(
+        address, name(topic), partition
+    )
+
+
+def sentence(text: str) -> Markup:
+    """Return text of an alert or an error, on one or several lines."""
+    return Markup('<span class="sentence">{}</span>').format(shown_lines(text))
+
+
+def small(text: str | None) -> Markup:
+    """Return a text of little weight; nothing for none."""
+    return Markup(' <small class="name">{}</small>').format(name_text(text)) if text else Markup("")
+
+
+def remark(word: str, about: str) -> Markup:
+    """Return a word with an explanation for the pointer and for screen readers."""
+    return Markup(' <span class="late" title="{}">{}</span>').format(about, word)

@@ -1,0 +1,129 @@
+"""Lists of a page: columns, sorting on the server, and paging."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from streaming.common.arrays import Index, to_mask
+from streaming.common.pieces import take
+from streaming.common.timestamps import to_milliseconds
+from streaming.serve.page.asked import PAGE_ROWS, Asked
+
+Row = dict[str, Any]
+"""A row as Python values; times are in ms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a list: its head, the cell of a row, and the name in the address by which the list is
+    sorted (None: it cannot be). `is_first_high`: the first click puts the highest value first."""
+
+    head: str
+    cell: Callable[[Row], Markup | str]
+    sort: str | None = None
+    is_number: bool = False
+    is_first_high: bool = False
+    about: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The rows of one page of a list, as cells, with links to other pages and other orders.
+
+    `empty` says what to do if there are no rows.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Markup | str]]
+    total: int
+    empty: str
+    page: int = 1
+    pages: int = 1
+    sort: str = ""
+    is_falling: bool = False
+    asked: Asked | None = None
+    parameter: str = "page"
+    is_sortable: bool = True
+
+    def order_link(self, column: Column) -> str:
+        """Return a link to the list sorted by a column, the other way round if it is already."""
+        assert self.asked is not None
+        is_falling = not self.is_falling if column.sort == self.sort else column.is_first_high
+        return self.asked.here(
+            sort=column.sort, order="falling" if is_falling else "rising", **{self.parameter: None}
+        )
+
+    def page_link(self, number: int) -> str:
+        assert self.asked is not None
+        return self.asked.here(**{self.parameter: number})
+
+
+def listing(
+    asked: Asked,
+    rows: pa.Table,
+    columns: Sequence[Column],
+    *,
+    empty: str,
+    sort: str = "",
+    is_falling: bool = False,
+    parameter: str = "page",
+    size: int = PAGE_ROWS,
+    is_sortable: bool = True,
+) -> Listing:
+    """Sort rows by the column that the address names, or by `sort` (empty: as they are), and return one page.
+
+    Null values come last in both orders; equal ones stay in their order.
+    """
+    known = [column.sort for column in columns if column.sort]
+    by = asked.word("sort", known, sort) if is_sortable else sort
+    order = asked.word("order", ("rising", "falling"))
+    falls = order == "falling" if order else is_falling if by == sort else False
+    places = ordered(rows, by, is_falling=falls) if by else np.arange(len(rows))
+    pages = max(1, ceil(len(rows) / size))
+    page = min(asked.number(parameter, 1, least=1), pages)
+    shown = take(rows, places[(page - 1) * size : page * size])
+    return Listing(
+        columns=columns,
+        rows=[[column.cell(row) for column in columns] for row in python_rows(shown)],
+        total=len(rows),
+        empty=empty,
+        page=page,
+        pages=pages,
+        sort=by,
+        is_falling=falls,
+        asked=asked,
+        parameter=parameter,
+        is_sortable=is_sortable,
+    )
+
+
+def ordered(rows: pa.Table, by: str, *, is_falling: bool) -> Index:
+    """Return the places of n rows sorted by a column, nulls last."""
+    column = rows[by]
+    if pa.types.is_string(column.type):
+        column = pc.rank(column.combine_chunks(), "ascending", null_placement="at_end", tiebreaker="dense")
+        values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    elif pa.types.is_timestamp(column.type):
+        values = to_milliseconds(column).to_numpy().astype(np.float64)
+    else:
+        values = column.to_numpy().astype(np.float64)
+    is_known = to_mask(rows[by].is_valid()) & ~np.isnan(values)
+    signed: npt.NDArray[np.float64] = np.where(is_known, -values if is_falling else values, np.inf)
+    return np.argsort(signed, kind="stable")
+
+
+def python_rows(rows: pa.Table) -> list[Row]:
+    """Return rows as Python values, times in ms; of few rows only."""
+    columns = {
+        name: (to_milliseconds(rows[name]) if pa.types.is_timestamp(rows[name].type) else rows[name])
+        for name in rows.column_names
+    }
+    values = [column.to_pylist() for column in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]

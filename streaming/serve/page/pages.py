@@ -1,0 +1,304 @@
+"""Answers addresses with pages: HTML, or the rows of the same page as JSON or CSV."""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Literal, cast
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from streaming.common.row_lines import csv_pieces, document_pieces
+from streaming.common.times import in_words, iso
+from streaming.model.errors import MisuseError, OffsetlakeError
+from streaming.queries.reset_csv import reset_lines
+from streaming.serve.page import cells, charts
+from streaming.serve.page.asked import Asked, NotFoundError, PageCluster
+from streaming.serve.page.view import Document, Page
+from streaming.serve.page.views import (
+    alerts,
+    expiring,
+    group,
+    groups,
+    offset,
+    overview,
+    removed,
+    status,
+    topics,
+)
+
+Format = Literal["html", "json", "csv", "reset-csv"]
+
+_HERE: Final = Path(__file__).parent
+
+STATIC: Final = _HERE / "static"
+"""The files that pages refer to, under `/static/`."""
+
+_TYPES: Final[Mapping[Format, str]] = {
+    "html": "text/html; charset=utf-8",
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "reset-csv": "text/csv; charset=utf-8",
+}
+
+_CACHED_BYTES: Final = 16 * 1024 * 1024
+_CACHED_AT_MOST: Final = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class View:
+    """A page: functions for its content and for its rows, which it has in some formats."""
+
+    page: Callable[[Asked], Page]
+    document: Callable[[Asked], Document]
+    formats: tuple[str, ...] = ("json", "csv")
+
+
+VIEWS: Final[Mapping[str, View]] = {
+    "/": View(overview.page, overview.document),
+    "/events": View(overview.events, overview.events_document),
+    "/groups": View(groups.page, groups.document),
+    "/group": View(group.page, group.document),
+    "/group/history": View(group.history, group.history_document),
+    "/offset": View(offset.page, offset.document),
+    "/topics": View(topics.page, topics.document),
+    "/topic": View(topics.one, topics.one_document),
+    "/expiring": View(expiring.page, expiring.document),
+    "/removed": View(removed.page, removed.document, ("json", "csv", "reset-csv")),
+    "/alerts": View(alerts.page, alerts.document),
+    "/status": View(status.page, status.document),
+}
+
+_NAVIGATION: Final = (
+    ("/", "Overview"),
+    ("/groups", "Groups"),
+    ("/topics", "Topics"),
+    ("/expiring", "Expiring"),
+    ("/removed", "Removed"),
+    ("/alerts", "Alerts"),
+    ("/status", "Status"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """A response: its pieces are made as they are sent. `etag` None: it must not be kept."""
+
+    status: int
+    content_type: str
+    pieces: Iterable[bytes]
+    etag: str | None = None
+    file_name: str | None = None
+
+
+@dataclass(eq=False)
+class Pages:
+    """The pages of some clusters, the first one by default."""
+
+    clusters: Sequence[PageCluster]
+    _run: str = field(default_factory=lambda: secrets.token_hex(4))
+    _templates: Environment = field(init=False)
+    _cache: "_Cache" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._templates = environment()
+        self._cache = _Cache()
+
+    def address(self, path: str) -> tuple[View, str, Format] | None:
+        """Return the view of a path, the path without `.json` or `.csv`, and the format; None: no page."""
+        bare, dot, ending = path.rpartition(".")
+        if not dot:
+            return (VIEWS[path], path, "html") if path in VIEWS else None
+        bare = "/" if bare == "/overview" else bare
+        view = VIEWS.get(bare)
+        if view is None or bare == ending or ending not in view.formats:
+            return None
+        return view, bare, cast(Format, ending)
+
+    def etag(self, path: str, parameters: Mapping[str, str], now: int) -> str | None:
+        """Return what identifies the present content of a page; None: it has none."""
+        try:
+            asked = self._asked(path, parameters, now)
+        except OffsetlakeError:
+            return None
+        progress, about = asked.snapshot.progress, asked.about
+        held = (
+            progress.sequence,
+            progress.heartbeat,
+            asked.assessment.moment,
+            about.is_last_known,
+            len(about.completeness.outdated),
+            len(asked.cluster.failures()),
+        )
+        return f'"{self._run}-{"-".join(map(str, held))}"'
+
+    def respond(self, path: str, parameters: Mapping[str, str], now: int) -> Response:
+        """Answer an address; errors are pages too."""
+        found = self.address(path)
+        if found is None:
+            return self._error(404, "There is no such page.", path, parameters, now)
+        view, bare, kind = found
+        try:
+            asked = self._asked(bare, parameters, now)
+            etag = self.etag(bare, parameters, now)
+            if kind == "html":
+                key = (path, tuple(sorted(parameters.items())), etag)
+                body = self._cache.get(key, lambda: self._html(view, asked))
+                return Response(status=200, content_type=_TYPES["html"], pieces=[body], etag=etag)
+            document = view.document(asked)
+            return Response(
+                status=200,
+                content_type=_TYPES[kind],
+                pieces=_WRITTEN[kind](document),
+                etag=etag,
+                file_name=f"{bare.strip('/').replace('/', '-') or 'overview'}.{kind.removeprefix('reset-')}",
+            )
+        except NotFoundError as error:
+            return self._error(404, str(error), path, parameters, now, kind)
+        except MisuseError as error:
+            return self._error(400, str(error), path, parameters, now, kind)
+        except OffsetlakeError as error:
+            return self._error(503, str(error), path, parameters, now, kind)
+
+    # ---------------------------------------------------------------------------------------------------
+
+    def _asked(self, path: str, parameters: Mapping[str, str], now: int) -> Asked:
+        name = parameters.get("cluster")
+        known = {cluster.name: cluster for cluster in self.clusters}
+        if name is not None and name not in known:
+            raise NotFoundError(f"cluster {name!r}: expected one of {', '.join(known)}, found another.")
+        cluster = self.clusters[0] if name is None else known[name]
+        return Asked(path=path, parameters=parameters, cluster=cluster, now=now)
+
+    def _html(self, view: View, asked: Asked) -> bytes:
+        page = view.page(asked)
+        frame = self._frame(asked, page)
+        text = self._templates.get_template(page.template).render({**frame, **page.context})
+        return text.encode("utf-8", "backslashreplace")
+
+    def _frame(self, asked: Asked, page: Page | None) -> dict[str, Any]:
+        about = None if page is None else page.about
+        is_past = asked.as_of is not None
+        silence = [] if about is None or is_past else about.silence()
+        return {
+            "asked": asked,
+            "now": asked.now if about is None else about.moment if is_past else asked.now,
+            "title": "" if page is None else page.title,
+            "about": about,
+            "lag_at": None if page is None else page.lag_at,
+            "is_past": is_past,
+            "shortcomings": [] if about is None else [*about.shortcomings(), *silence],
+            "failures": list(asked.cluster.failures()),
+            "navigation": [(asked.url(path), text, path == asked.path) for path, text in _NAVIGATION],
+            "clusters": [(one.name, one is asked.cluster) for one in self.clusters],
+            "run": self._run,
+        }
+
+    def _error(
+        self,
+        status_code: int,
+        message: str,
+        path: str,
+        parameters: Mapping[str, str],
+        now: int,
+        kind: Format = "html",
+    ) -> Response:
+        if kind != "html":
+            return Response(
+                status=status_code, content_type="text/plain; charset=utf-8", pieces=[f"{message}\n".encode()]
+            )
+        asked = Asked(path=path, parameters={}, cluster=self.clusters[0], now=now)
+        context = {**self._frame(asked, None), "title": "Error", "message": message, "status": status_code}
+        text = self._templates.get_template("error.html").render(context)
+        return Response(
+            status=status_code, content_type=_TYPES["html"], pieces=[text.encode("utf-8", "backslashreplace")]
+        )
+
+
+def environment() -> Environment:
+    """Return the templates, in which every value is escaped."""
+    made = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals |= {"width": charts.WIDTH, "height": charts.HEIGHT, "nothing": cells.NOTHING}
+    made.filters |= {
+        "name": cells.name,
+        "name_text": cells.name_text,
+        "count": cells.count,
+        "span": cells.span,
+        "pill": cells.pill,
+        "small": cells.small,
+        "sentence": cells.sentence,
+        "iso": lambda at: iso(at, "seconds"),
+        "in_words": in_words,
+        "moment": cells.moment,
+        "ago": cells.ago,
+        "expiry": cells.expiry,
+    }
+    return made
+
+
+def _json(document: Document) -> Iterator[bytes]:
+    about = {"as_of": document.about.document(), "errors": dict(document.errors)}
+    return (piece.encode("utf-8", "backslashreplace") for piece in document_pieces(about, document.rows))
+
+
+def _csv(document: Document) -> Iterator[bytes]:
+    return (f"{line}\n".encode("utf-8", "backslashreplace") for line in csv_pieces(document.rows))
+
+
+def _reset_csv(document: Document) -> Iterator[bytes]:
+    """Write the offsets that can be put back, for `kafka-consumer-groups --reset-offsets --from-file`."""
+    lost = document.lost
+    assert lost is not None, "only removed offsets have this format"
+    return (line.encode() for line in reset_lines(lost, "removed_offset", one_group=False))
+
+
+_WRITTEN: Final[Mapping[str, Callable[[Document], Iterator[bytes]]]] = {
+    "json": _json,
+    "csv": _csv,
+    "reset-csv": _reset_csv,
+}
+
+
+class _Cache:
+    """The bodies of the newest pages, so that many viewers of one page cost as much as one."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[Any, bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+        self._making: dict[Any, Lock] = {}
+
+    def get(self, key: Any, make: Callable[[], bytes]) -> bytes:
+        """Return the body of a key; only one thread makes it."""
+        with self._lock:
+            own = self._making.setdefault(key, Lock())
+        try:
+            with own:
+                with self._lock:
+                    if (held := self._held.get(key)) is not None:
+                        self._held.move_to_end(key)
+                        return held
+                made = make()
+                self._keep(key, made)
+                return made
+        finally:
+            with self._lock:
+                self._making.pop(key, None)
+
+    def _keep(self, key: Any, body: bytes) -> None:
+        if len(body) > _CACHED_AT_MOST:
+            return
+        with self._lock:
+            self._bytes += len(body) - len(self._held.get(key, b""))
+            self._held[key] = body
+            while self._bytes > _CACHED_BYTES:
+                _, dropped = self._held.popitem(last=False)
+                self._bytes -= len(dropped)

@@ -1,0 +1,26 @@
+"""The number of commits a minute, from a counter that is looked at now and then."""
+
+from collections import deque
+from threading import Lock
+from typing import Final
+
+_SPAN_MS: Final = 60_000
+_LEAST_MS: Final = 4_000
+
+
+class CommitRate:
+    """Remembers a counter's values of the last minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, int]] = deque()
+        self._lock = Lock()
+
+    def per_minute(self, now: int, count: int) -> float | None:
+        """Return the increase per minute until `now` (ms); None until it was seen for some seconds."""
+        with self._lock:
+            if not self._seen or now > self._seen[-1][0]:
+                self._seen.append((now, count))
+            while len(self._seen) > 2 and now - self._seen[1][0] >= _SPAN_MS:
+                self._seen.popleft()
+            first_at, first = self._seen[0]
+            return (count - first) * 60_000 / (now - first_at) if now - first_at >= _LEAST_MS else None

@@ -1,0 +1,334 @@
+"""`/group`: one group now or at a past moment, and its history as a part of its own."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from streaming.assessment.assess import Facts
+from streaming.common.arrays import to_numbers
+from streaming.common.times import HOUR_MS, iso
+from streaming.common.timestamps import to_milliseconds
+from streaming.lag.health import group_health
+from streaming.lag.rewinds import NO_MEMBERS
+from streaming.lag.summary import lag_by
+from streaming.queries.answers import DescribedGroup
+from streaming.queries.members import in_text, member_rows, with_topic_names
+from streaming.queries.removed import removed
+from streaming.serve.assessment.assessment import retention_ms_of
+from streaming.serve.page import cells
+from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
+from streaming.serve.page.charts import Band, Chart, Line, bars, lines, states
+from streaming.serve.page.commands import commands_of
+from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
+from streaming.serve.page.view import Document, Page
+
+SPANS: Final = {"hour": HOUR_MS, "6 hours": 6 * HOUR_MS, "day": 24 * HOUR_MS, "week": 7 * 24 * HOUR_MS}
+_MOMENTS: Final = 120
+_MEMBERS: Final = 50
+_EVENTS: Final = 100
+
+
+def page(asked: Asked) -> Page:
+    group = group_of(asked)
+
+    def ask(tables: AskedTables) -> Page:
+        described = tables.offsets.describe_groups([group]).groups[group]
+        retention_ms = retention_ms_of(tables.at.progress, tables.settings.expiry)
+        facts = Facts(
+            lag=True, lag_time=True, health=True, recreated_topic=True, owner=True, expiry=retention_ms
+        )
+        answer = tables.lag.assessed(facts, [group], ())
+        if described.error and not len(answer.rows):
+            raise _not_there(asked, group, described, tables)
+        summed = lag_by(answer.rows, "group")
+        summed = tables.lag.with_since(summed, "group", answer.rows, answer.as_of)
+        groups = with_topic_names(tables.at.groups([group]), tables.at, answer.as_of.moment)
+        moment = answer.as_of.moment
+        health, lag = python_rows(group_health(answer.rows)), python_rows(summed)
+        return Page(
+            title="Group",
+            template="group.html",
+            about=answer.as_of,
+            context={
+                "group": group,
+                "described": described,
+                "health": health[0] if health else None,
+                "lag": lag[0] if lag else None,
+                "offsets": _offsets(asked, group, answer.rows, described, moment),
+                "members": _members(asked, member_rows(groups)),
+                "commands": commands_of(asked, group, described, answer),
+                "moment": moment,
+                "starts_at": _starts_at(asked, tables),
+                "is_past": asked.as_of is not None,
+            },
+        )
+
+    return asked.ask(ask)
+
+
+def _starts_at(asked: Asked, tables: AskedTables) -> int:
+    """Return the first moment (ms) of the past that the tables keep."""
+    return max(tables.at.starts_after(0) or 0, asked.now - tables.settings.tables.history_ms)
+
+
+def document(asked: Asked) -> Document:
+    """Return the rows of `offsetlake offsets --group`."""
+    group = group_of(asked)
+
+    def ask(tables: AskedTables) -> Document:
+        answer = tables.lag.list_offsets([group], with_former=True, with_owners=True)
+        return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
+
+    return asked.ask(ask)
+
+
+def history(asked: Asked) -> Page:
+    """Return the history of a group: states, lag and positions, commits by hour, rewinds and removals."""
+    group, span = group_of(asked), asked.word("span", tuple(SPANS), "6 hours")
+
+    def ask(tables: AskedTables) -> Page:
+        end = tables.at.moment
+        start = end - SPANS[span]
+        every_ms = max(1, SPANS[span] // _MOMENTS)
+        answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms)
+        steps = tables.at.group_steps([group])
+        return Page(
+            title="History of a group",
+            template="history.html",
+            about=answer.as_of,
+            context={
+                "group": group,
+                "span": span,
+                "spans": list(SPANS),
+                "states": states(start, end, state_bands(tables, group, start)),
+                **_charts(answer.rows),
+                "why_no_lag": answer.as_of.why_no_lag,
+                "commits": _commits_by_hour(tables, group, end),
+                "events": _events(asked, tables, group, start),
+                "steps": len(steps),
+            },
+        )
+
+    return asked.ask(ask)
+
+
+def history_document(asked: Asked) -> Document:
+    """Return the rows of `offsetlake history GROUP --since`."""
+    group, span = group_of(asked), asked.word("span", tuple(SPANS), "6 hours")
+
+    def ask(tables: AskedTables) -> Document:
+        answer = tables.lag.list_history([group], since=tables.at.moment - SPANS[span])
+        return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
+
+    return asked.ask(ask)
+
+
+def group_of(asked: Asked) -> str:
+    return asked.name("group", lambda: list(asked.snapshot.groups.names.places))
+
+
+def state_bands(tables: AskedTables, group: str, since: int) -> list[Band]:
+    """Return the states of a group since a moment (ms), as far as changes of it are kept."""
+    over_time = tables.at.groups_over_time([group], since=since, until=tables.at.moment)
+    rows = sorted(python_rows(over_time.select(["state", "written_at"])), key=lambda row: row["written_at"])
+    ends: list[int | None] = [*(row["written_at"] for row in rows[1:]), None]
+    found: list[Band] = []
+    for row, end in zip(rows, ends, strict=True):
+        state = row["state"] or "not there"
+        if found and found[-1].label == state:
+            found[-1] = Band(label=state, kind=found[-1].kind, start=found[-1].start, end=end)
+        else:
+            found.append(Band(label=state, kind=_kind(state), start=row["written_at"], end=end))
+    return found
+
+
+def _kind(state: str) -> str:
+    return {"Stable": "good", "Empty": "none", "not there": "absent"}.get(state, "fair")
+
+
+def _not_there(asked: Asked, group: str, described: DescribedGroup, tables: AskedTables) -> NotFoundError:
+    if asked.as_of is None:
+        return NotFoundError(
+            f"group {group!r}: {described.error}. Its offsets may have been removed: see Removed; or search "
+            "under Groups."
+        )
+    appears = tables.offsets.appears(group)
+    since = "it does not appear later" if appears is None else f"it appears at {iso(appears, 'seconds')}"
+    return NotFoundError(f"group {group!r} was not there as of {iso(asked.as_of, 'seconds')}: {since}.")
+
+
+# --- offsets and members ---------------------------------------------------------------------------------
+
+
+def _offsets(asked: Asked, group: str, rows: pa.Table, described: DescribedGroup, moment: int) -> Listing:
+    subscribed = described.subscribed_topics
+    is_known = subscribed is not None and bool(described.members)
+
+    def offset(row: Row) -> Markup:
+        address = asked.url("/offset", group=group, topic=row["topic"], partition=row["partition"])
+        found = cells.position(row["topic"], row["partition"], address)
+        if row["of_recreated_topic"]:
+            return found + cells.remark("former topic", "Committed before the topic was recreated.")
+        if is_known and subscribed is not None and row["topic"] not in subscribed:
+            return found + cells.remark("left", "The group no longer subscribes to this topic.")
+        return found
+
+    def committed(row: Row) -> Markup:
+        of_end = row["offset_as_of_ends"]
+        return cells.count(row["committed_offset"] if of_end is None else of_end)
+
+    def lag_time(row: Row) -> Markup:
+        if row["lag_seconds"] is None and row["lag_seconds_reason"]:
+            return cells.remark("unknown", row["lag_seconds_reason"])
+        return cells.span(row["lag_seconds"], is_at_least=bool(row["lag_is_at_least"]))
+
+    def health(row: Row) -> Markup:
+        return cells.pill(row["status"]) + cells.small(row["reason"])
+
+    def expires(row: Row) -> Markup:
+        if "expires_at" not in row:
+            return cells.NOTHING
+        return cells.expiry(row["expires_at"], moment) + cells.small(row["rule"])
+
+    def owner(row: Row) -> Markup:
+        return cells.small(row["client_id"]) + cells.small(row["host"])
+
+    def number(head: str, of: str) -> Column:
+        return Column(head=head, cell=lambda row: cells.count(row[of]), sort=of, is_number=True)
+
+    columns = [
+        Column(head="Topic and partition", cell=offset, sort="topic"),
+        Column(head="Committed offset", cell=committed, is_number=True),
+        number("Log end offset", "log_end_offset"),
+        Column(
+            head="Lag",
+            cell=lambda row: cells.count(row["lag"]),
+            sort="lag",
+            is_number=True,
+            is_first_high=True,
+        ),
+        Column(head="Lag time", cell=lag_time, sort="lag_seconds", is_number=True, is_first_high=True),
+        Column(
+            head="Last commit",
+            cell=lambda row: cells.ago(row["commit_timestamp"], moment),
+            sort="commit_timestamp",
+            is_number=True,
+        ),
+        Column(head="Health", cell=health, sort="status"),
+        Column(head="Expires", cell=expires),
+        Column(head="Owner", cell=owner),
+    ]
+    empty = "The group has members, but no committed offset and no assigned partition."
+    by_key = rows.take(pc.sort_indices(rows, [("topic", "ascending"), ("partition", "ascending")]))
+    return listing(asked, by_key, columns, empty=empty)
+
+
+def _members(asked: Asked, rows: pa.Table) -> Listing:
+    def owned(row: Row) -> Markup:
+        return cells.small(in_text(row["current_assignment"]))
+
+    columns = [
+        Column(head="Member", cell=lambda row: cells.name(row["consumer_id"])),
+        Column(head="Instance", cell=lambda row: cells.small(row["group_instance_id"])),
+        Column(head="Client", cell=lambda row: cells.name(row["client_id"])),
+        Column(head="Host", cell=lambda row: cells.name(row["host"])),
+        Column(head="Partitions", cell=lambda row: cells.count(row["partition_count"]), is_number=True),
+        Column(head="Assignment", cell=owned),
+    ]
+    empty = "The group has no members now: its offsets stay until they expire."
+    return listing(asked, rows, columns, empty=empty, parameter="members", size=_MEMBERS, is_sortable=False)
+
+
+# --- history ---------------------------------------------------------------------------------------------
+
+
+def _charts(rows: pa.Table) -> dict[str, Chart | None]:
+    """Return the lag, and positions against log ends, over time, summed over partitions."""
+    if not len(rows):
+        return {"lag_chart": None, "position_chart": None}
+    moments = to_numbers(to_milliseconds(rows["at"]))
+    times, places = np.unique(moments, return_inverse=True)
+
+    def summed(name: str) -> list[float | None]:
+        values = rows[name].to_numpy()
+        known = ~np.isnan(values.astype(np.float64))
+        sums = np.bincount(places[known], weights=values[known].astype(np.float64), minlength=len(times))
+        is_whole = np.bincount(places[~known], minlength=len(times)) == 0
+        return [float(value) if whole else None for value, whole in zip(sums, is_whole, strict=True)]
+
+    at = times.tolist()
+    return {
+        "lag_chart": lines(
+            at, [Line(label="lag", kind="lag", values=summed("lag"))], unit="records", from_zero=True
+        ),
+        "position_chart": lines(
+            at,
+            [
+                Line(label="log end offset", kind="end", values=summed("log_end_offset")),
+                Line(label="committed offset", kind="committed", values=summed("committed_offset")),
+            ],
+            unit="offsets",
+        ),
+    }
+
+
+def _commits_by_hour(tables: AskedTables, group: str, end: int) -> Chart | None:
+    """Return the number of commits in each hour of the last week."""
+    hours = 7 * 24
+    start = (end // HOUR_MS - hours + 1) * HOUR_MS
+    rows = tables.at.history([group], since=start)
+    if not len(rows):
+        return None
+    at = to_numbers(to_milliseconds(rows["batch_time"]))
+    commits = to_numbers(rows["commits"].fill_null(0))
+    is_then = (at >= start) & (at < start + hours * HOUR_MS)
+    counts = np.bincount(
+        (at[is_then] - start) // HOUR_MS, weights=commits[is_then].astype(np.float64), minlength=hours
+    )
+    starts = [start + number * HOUR_MS for number in range(hours)]
+    return bars(starts, counts.astype(np.int64).tolist(), step=HOUR_MS, unit="commits")
+
+
+def _events(asked: Asked, tables: AskedTables, group: str, since: int) -> list[dict[str, Any]]:
+    """Return rewinds and removals, the newest first."""
+    rewinds = python_rows(tables.lag.rewinds([group], since=since).rows)
+    gone = python_rows(removed(tables.at, [group], since=since).rows)
+    found = [
+        {
+            "at": row["committed_at"],
+            "what": f"rewound from {row['offset_before']:,} to {row['committed_offset']:,}",
+            "who": who(row),
+            **_place(asked, row),
+        }
+        for row in rewinds
+        if row["committed_offset"] is not None and row["offset_before"] is not None
+    ]
+    found += [
+        {
+            "at": row["removed_at"],
+            "what": "removed" if row["removed_offset"] is None else f"removed at {row['removed_offset']:,}",
+            "who": row["cause"] or "",
+            **_place(asked, row),
+        }
+        for row in gone
+    ]
+    return sorted(found, key=lambda event: -(event["at"] or 0))[:_EVENTS]
+
+
+def _place(asked: Asked, row: Row) -> dict[str, Any]:
+    address = asked.url("/offset", group=row["group"], topic=row["topic"], partition=row["partition"])
+    return {"where": cells.position(row["topic"], row["partition"], address)}
+
+
+def who(row: Row) -> str:
+    """Return in words who can have made a commit."""
+    if row["was_empty"]:
+        return NO_MEMBERS
+    members: Sequence[dict[str, str]] = row["members"] or ()
+    names = sorted({f"{one['client_id']} on {one['client_host']}" for one in members})
+    shown = ", ".join(names[:3])
+    return shown + (f" or {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,146 @@
+"""`/groups`: all groups, with search, filters, sorting and paging; groups of one kind in one line."""
+
+import re
+from collections import Counter
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from streaming.common.arrays import from_texts
+from streaming.lag.rules import STATUSES
+from streaming.queries.answers import STATES, TYPES
+from streaming.queries.names import is_pattern, matching
+from streaming.serve.page import cells
+from streaming.serve.page.asked import Asked
+from streaming.serve.page.assessed import group_rows
+from streaming.serve.page.listing import Column, Row, listing
+from streaming.serve.page.view import Document, Page
+
+_VARIABLE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{3,}", re.IGNORECASE)
+_LEAST_ALIKE: Final = 20
+
+
+def page(asked: Asked) -> Page:
+    rows, found = asked.remembered(group_rows), chosen(asked)
+    return Page(
+        title="Groups",
+        template="groups.html",
+        about=asked.about,
+        lag_at=asked.assessment.moment,
+        context={
+            "found": listing(asked, found, columns(asked), empty=_empty(asked, rows), sort="group"),
+            "in_all": len(rows),
+            "patterns": _alike(asked, found) if len(found) > _LEAST_ALIKE else [],
+            "states": [state for state in STATES if state in _values(rows, "state")],
+            "types": [kind for kind in TYPES if kind in _values(rows, "type")],
+            "statuses": [status for status in STATUSES if status in _values(rows, "status")],
+        },
+    )
+
+
+def document(asked: Asked) -> Document:
+    return Document(rows=chosen(asked), about=asked.about)
+
+
+def columns(asked: Asked) -> list[Column]:
+    now = asked.now
+    incomplete = asked.about.completeness.outdated
+
+    def name(row: Row) -> Markup:
+        link = cells.link(row["group"], asked.url("/group", group=row["group"]))
+        return link + cells.late() if row["source_partition"] in incomplete else link
+
+    return [
+        Column(head="Group", cell=name, sort="group"),
+        Column(head="State", cell=lambda row: cells.pill(row["state"]), sort="state"),
+        Column(head="Type", cell=lambda row: cells.or_nothing(row["type"])),
+        Column(
+            head="Members",
+            cell=lambda row: cells.count(row["members"]),
+            sort="members",
+            is_number=True,
+            is_first_high=True,
+        ),
+        Column(head="Health", cell=lambda row: cells.pill(row["status"])),
+        *lag_columns(),
+        Column(
+            head="Last commit",
+            cell=lambda row: cells.ago(row["last_commit"], now),
+            sort="last_commit",
+            is_number=True,
+            is_first_high=True,
+        ),
+        Column(
+            head="First expiry",
+            cell=lambda row: cells.expiry(row["first_expiry"], now),
+            sort="first_expiry",
+            is_number=True,
+            about="When the broker will drop the first of its offsets, if the group stays as it is.",
+        ),
+    ]
+
+
+def lag_columns() -> list[Column]:
+    """Return the columns of a row with lag, lag_seconds and lag_is_at_least."""
+    return [
+        Column(
+            head="Lag",
+            cell=lambda row: cells.count(row["lag"]),
+            sort="lag",
+            is_number=True,
+            is_first_high=True,
+            about="Records behind, over all partitions.",
+        ),
+        Column(
+            head="Lag time",
+            cell=lambda row: cells.span(row["lag_seconds"], is_at_least=bool(row["lag_is_at_least"])),
+            sort="lag_seconds",
+            is_number=True,
+            is_first_high=True,
+            about="Age of the first unread record, in the partition that is furthest behind.",
+        ),
+    ]
+
+
+def chosen(asked: Asked) -> pa.Table:
+    """Return the groups (schema `GROUP_ROWS`) that the search and the filters of the address select."""
+    rows = having(asked.remembered(group_rows), "group", asked.text("q"))
+    for name, known in (("state", STATES), ("type", TYPES), ("status", STATUSES)):
+        if word := asked.word(name, known):
+            rows = rows.filter(pc.equal(rows[name], word))
+    return rows
+
+
+def having(rows: pa.Table, name: str, text: str) -> pa.Table:
+    """Return the rows whose name contains a text, in any case, or matches a pattern with `*` and `?`."""
+    if not text:
+        return rows
+    if is_pattern(text):
+        names = matching(text, rows[name].to_pylist())
+        return rows.filter(pc.is_in(rows[name], value_set=from_texts(names)))
+    return rows.filter(pc.match_substring(rows[name], text, ignore_case=True))
+
+
+def _values(rows: pa.Table, name: str) -> set[str | None]:
+    return set(pc.unique(rows[name]).to_pylist())
+
+
+def _alike(asked: Asked, rows: pa.Table) -> list[tuple[str, int, str]]:
+    """Return patterns that many groups match, such as `console-consumer-*`, with their number and a link."""
+    counts = Counter(_VARIABLE.sub("*", name) for name in rows["group"].to_pylist() if _VARIABLE.search(name))
+    many = [(pattern, count) for pattern, count in counts.most_common(5) if count >= _LEAST_ALIKE]
+    return [
+        (cells.name_text(pattern), count, asked.here(q=pattern, page=None))
+        for pattern, count in many
+        if pattern != asked.text("q") and not is_pattern(pattern.replace("*", ""))
+    ]
+
+
+def _empty(asked: Asked, rows: pa.Table) -> str:
+    if len(rows):
+        return "No group matches. Remove a filter, or search for less."
+    if asked.about.is_loading:
+        return "The offsets topic is being read for the first time. Groups appear when it was read."
+    return "No group has committed anything yet. Start a consumer with a group id."

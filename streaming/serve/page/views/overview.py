@@ -1,0 +1,123 @@
+"""`/`: how complete everything is, what is wrong, what will be lost, who is furthest behind."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming.common.arrays import to_numbers
+from streaming.common.times import DAY_MS, HOUR_MS
+from streaming.common.timestamps import to_milliseconds
+from streaming.queries.removed import removed
+from streaming.serve.page.asked import Asked, AskedTables
+from streaming.serve.page.assessed import expiring_rows, group_rows
+from streaming.serve.page.listing import ordered, python_rows
+from streaming.serve.page.view import Document, Page
+from streaming.serve.page.views.group import who
+
+_FEW: Final = 5
+_EVENTS: Final = 10
+_EVENTS_MS: Final = 6 * HOUR_MS
+
+
+def page(asked: Asked) -> Page:
+    rows, alerts = asked.remembered(group_rows), asked.snapshot.alerts
+    expiring = asked.remembered(_soonest)
+    return Page(
+        title="Overview",
+        template="overview.html",
+        about=asked.about,
+        lag_at=asked.assessment.moment,
+        context={
+            **_numbers(asked),
+            "alerts": python_rows(alerts.slice(0, _FEW)),
+            "expiring": python_rows(expiring.slice(0, _FEW)),
+            "behind": python_rows(rows.take(pa.array(ordered(rows, "lag_seconds", is_falling=True)[:_FEW]))),
+            "has_groups": len(rows) > 0,
+        },
+    )
+
+
+def document(asked: Asked) -> Document:
+    """Return the numbers of the page, one row each: name and value."""
+    values = {name: value for name, value in _numbers(asked).items() if not isinstance(value, dict)}
+    rows = pa.table(
+        {
+            "name": pa.array(list(values), pa.string()),
+            "value": pa.array(
+                [None if value is None else float(value) for value in values.values()], pa.float64()
+            ),
+        }
+    )
+    return Document(rows=rows, about=asked.about)
+
+
+def events(asked: Asked) -> Page:
+    """Return the newest rewinds and removed offsets."""
+
+    def ask(tables: AskedTables) -> Page:
+        since = tables.at.moment - _EVENTS_MS
+        back = tables.lag.rewinds(None, since=since).rows
+        gone = removed(tables.at, since=since)
+        back = back.take(pa.array(ordered(back, "committed_at", is_falling=True)[:_EVENTS]))
+        return Page(
+            title="Rewinds and removed offsets",
+            template="events.html",
+            about=gone.about,
+            context={
+                "rewinds": [{**row, "who": who(row)} for row in python_rows(back)],
+                "removed": python_rows(gone.rows.slice(0, _EVENTS)),
+                "removed_in_all": len(gone.rows),
+                "hours": _EVENTS_MS // HOUR_MS,
+            },
+        )
+
+    return asked.ask(ask)
+
+
+def events_document(asked: Asked) -> Document:
+    """Return the rewinds of the last hours."""
+
+    def ask(tables: AskedTables) -> Document:
+        answer = tables.lag.rewinds(None, since=tables.at.moment - _EVENTS_MS)
+        return Document(rows=answer.rows, about=answer.as_of)
+
+    return asked.ask(ask)
+
+
+def _numbers(asked: Asked) -> dict[str, Any]:
+    rows, states = asked.remembered(group_rows), list(asked.about.states.values())
+    moments = to_numbers(to_milliseconds(asked.remembered(expiring_rows)["expires_at"]))
+    severities = asked.snapshot.alerts["severity"].to_pylist()
+    largest = pc.max(rows["lag_seconds"]).as_py()
+    return {
+        "groups": len(rows),
+        "groups_with_members": int(pc.sum(pc.greater(rows["members"], 0)).as_py() or 0),
+        "committed_offsets": len(asked.snapshot.offsets),
+        "offsets_partitions": len(states),
+        "offsets_partitions_complete": states.count("current"),
+        "commits_per_minute": asked.cluster.commits_per_minute(asked.now),
+        "alerts_open": len(severities),
+        "alerts_critical": severities.count("critical"),
+        "alerts_warning": severities.count("warning"),
+        "expiring_within_a_day": int((moments <= asked.now + DAY_MS).sum()),
+        "largest_lag_seconds": largest,
+        "heartbeat_at": asked.snapshot.progress.heartbeat or None,
+    }
+
+
+def _soonest(assessment: Any) -> pa.Table:
+    """Return the soonest expiries by group and topic: with the first moment and the number of offsets."""
+    rows = expiring_rows(assessment).slice(0, 50_000)
+    if not len(rows):
+        return rows.append_column("offsets", pa.nulls(0, pa.int64()))
+    found = rows.group_by(["group", "topic"], use_threads=False).aggregate(
+        [("expires_at", "min"), ("partition", "count"), ("rule", "first")]
+    )
+    found = found.rename_columns(
+        [
+            {"expires_at_min": "expires_at", "partition_count": "offsets", "rule_first": "rule"}.get(n, n)
+            for n in found.column_names
+        ]
+    )
+    return found.sort_by([("expires_at", "ascending")])

@@ -1,0 +1,76 @@
+"""`/removed`: offsets that were removed, when and why, and the file to put them back."""
+
+from typing import Final
+
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from streaming.common.times import DAY_MS
+from streaming.expiry.cause_names import CAUSES
+from streaming.queries.removed import PRINTED, removed, restorable
+from streaming.serve.page import cells
+from streaming.serve.page.asked import Asked, AskedTables
+from streaming.serve.page.listing import Column, Row, listing
+from streaming.serve.page.view import Document, Page
+from streaming.serve.page.views.groups import having
+
+SINCE: Final = {"day": DAY_MS, "week": 7 * DAY_MS, "quarter": 90 * DAY_MS}
+
+
+def page(asked: Asked) -> Page:
+    found = _removed(asked)
+    return Page(
+        title="Removed",
+        template="removed.html",
+        about=found.about,
+        context={
+            "found": listing(asked, found.rows, _columns(asked), empty=_EMPTY),
+            "since": asked.word("since", tuple(SINCE), "week"),
+            "spans": list(SINCE),
+            "causes": [cause for cause in CAUSES if cause in set(found.rows["cause"].to_pylist())],
+            "cause": asked.text("cause"),
+        },
+    )
+
+
+def document(asked: Asked) -> Document:
+    return _removed(asked)
+
+
+def _removed(asked: Asked) -> Document:
+    since = asked.now - SINCE[asked.word("since", tuple(SINCE), "week")]
+
+    def ask(tables: AskedTables) -> Document:
+        found = removed(tables.at, since=since)
+        rows = having(found.rows, "group", asked.text("q"))
+        if cause := asked.text("cause"):
+            rows = rows.filter(pc.equal(rows["cause"], cause))
+        return Document(rows=rows.select(PRINTED.names), about=found.about, lost=restorable(rows))
+
+    return asked.ask(ask)
+
+
+def _columns(asked: Asked) -> list[Column]:
+    def group(row: Row) -> Markup:
+        return cells.link(row["group"], asked.url("/group", group=row["group"]))
+
+    def offset(row: Row) -> Markup:
+        address = asked.url("/offset", group=row["group"], topic=row["topic"], partition=row["partition"])
+        return cells.position(row["topic"], row["partition"], address)
+
+    return [
+        Column(head="Removed", cell=lambda row: cells.moment(row["removed_at"], asked.now)),
+        Column(head="Group", cell=group),
+        Column(head="Topic and partition", cell=offset),
+        Column(head="Last offset", cell=lambda row: cells.count(row["removed_offset"]), is_number=True),
+        Column(
+            head="Committed since",
+            cell=lambda row: cells.count(row["committed_offset"]),
+            is_number=True,
+            about="The offset that was committed after the removal: then nothing is lost.",
+        ),
+        Column(head="Cause", cell=lambda row: cells.or_nothing(row["cause"])),
+    ]
+
+
+_EMPTY: Final = "No offset was removed in this time."

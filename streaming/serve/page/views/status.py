@@ -1,0 +1,56 @@
+"""`/status`: how far each offsets partition was read, the counters, and failures of reading the tables."""
+
+from streaming.queries.status import partitions, totals
+from streaming.serve.page import cells
+from streaming.serve.page.asked import Asked
+from streaming.serve.page.listing import Column, listing, python_rows
+from streaming.serve.page.view import Document, Page
+
+
+def page(asked: Asked) -> Page:
+    progress = asked.snapshot.progress
+    return Page(
+        title="Status",
+        template="status.html",
+        about=asked.about,
+        context={
+            "found": listing(asked, partitions(asked.about), _columns(asked), empty=_EMPTY, sort="partition"),
+            "counters": [row for row in python_rows(totals(progress)) if row["count"]],
+            "progress": progress,
+            "failures": list(asked.cluster.failures()),
+            "root": asked.cluster.tables.root,
+            "groups": len(asked.snapshot.groups),
+            "offsets": len(asked.snapshot.offsets),
+            "ends_at": asked.snapshot.topics.ends.newest_at,
+        },
+    )
+
+
+def document(asked: Asked) -> Document:
+    return Document(rows=partitions(asked.about), about=asked.about)
+
+
+def _columns(asked: Asked) -> list[Column]:
+    def number(head: str, of: str) -> Column:
+        return Column(
+            head=head, cell=lambda row: cells.count(row[of]), sort=of, is_number=True, is_first_high=True
+        )
+
+    return [
+        Column(
+            head="Offsets partition", cell=lambda row: str(row["partition"]), sort="partition", is_number=True
+        ),
+        Column(head="State", cell=lambda row: cells.pill(row["state"]), sort="state"),
+        number("Position", "position"),
+        number("Last stable offset", "last_stable_offset"),
+        number("High watermark", "high_watermark"),
+        number("Behind", "behind"),
+        Column(
+            head="Open transaction since",
+            cell=lambda row: cells.moment(row["open_transaction_since"], asked.now),
+            sort="open_transaction_since",
+        ),
+    ]
+
+
+_EMPTY = "Nothing has been read yet. Is `offsetlake run` running?"

@@ -1,0 +1,170 @@
+"""`/topics` and `/topic`: topics with the groups that read them, and topics that nobody reads."""
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from streaming.common.arrays import from_numbers
+from streaming.queries.names import TopicPartitions
+from streaming.serve.page import cells
+from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
+from streaming.serve.page.assessed import group_rows, group_topic_rows, topic_rows
+from streaming.serve.page.listing import Column, Listing, Row, listing
+from streaming.serve.page.view import Document, Page
+from streaming.serve.page.views.groups import having, lag_columns
+
+READERS: Final = ("none", "former")
+"""The filter of topics: those that no running group reads, and those that were recreated after commits."""
+
+
+def page(asked: Asked) -> Page:
+    rows = asked.remembered(topic_rows)
+    return Page(
+        title="Topics",
+        template="topics.html",
+        about=asked.about,
+        lag_at=asked.assessment.moment,
+        context={
+            "found": listing(asked, _chosen(asked), _columns(asked), empty=_empty(rows), sort="topic"),
+            "in_all": len(rows),
+            "unread": _count(pc.equal(rows["groups_with_members"], 0)),
+            "former": _count(pc.greater(rows["offsets_of_former_topic"], 0)),
+        },
+    )
+
+
+def document(asked: Asked) -> Document:
+    names = _chosen(asked)["topic"].combine_chunks()
+
+    def ask(tables: AskedTables) -> Document:
+        answer = tables.lag.list_lag(None, by="topic")
+        rows = answer.rows.filter(pc.is_in(answer.rows["topic"], value_set=names))
+        return Document(rows=rows, about=answer.as_of)
+
+    return asked.ask(ask)
+
+
+def one(asked: Asked) -> Page:
+    """Return the page of one topic."""
+    topic = _topic(asked)
+    topics = asked.assessment.snapshot.topics
+    place = topics.names.place(topic)
+    if place is None:
+        raise NotFoundError(
+            f"topic {topic!r}: expected one that some group has committed or been assigned, found none of "
+            "that name. Search for it under Topics."
+        )
+    return Page(
+        title="Topic",
+        template="topic.html",
+        about=asked.about,
+        lag_at=asked.assessment.moment,
+        context={
+            "topic": topic,
+            "topic_id": topics.id_of(place),
+            "partitions": int(topics.starts[place + 1] - topics.starts[place]),
+            "found": _groups_of(asked, topic, place),
+        },
+    )
+
+
+def one_document(asked: Asked) -> Document:
+    topic = _topic(asked)
+
+    def ask(tables: AskedTables) -> Document:
+        answer = tables.lag.list_offsets(None, [TopicPartitions(topic)], with_former=True, with_owners=True)
+        return Document(rows=answer.rows, about=answer.as_of)
+
+    return asked.ask(ask)
+
+
+def _topic(asked: Asked) -> str:
+    return asked.name("topic", lambda: list(asked.assessment.snapshot.topics.names.places))
+
+
+def _columns(asked: Asked) -> list[Column]:
+    def name(row: Row) -> Markup:
+        return cells.link(row["topic"], asked.url("/topic", topic=row["topic"]))
+
+    def number(head: str, of: str, about: str = "") -> Column:
+        return Column(
+            head=head,
+            cell=lambda row: cells.count(row[of]),
+            sort=of,
+            is_number=True,
+            is_first_high=True,
+            about=about,
+        )
+
+    return [
+        Column(head="Topic", cell=name, sort="topic"),
+        number("Partitions", "partitions"),
+        number("Groups", "groups", "Groups with a committed offset of the topic."),
+        number("With members", "groups_with_members", "Those of them that have members now."),
+        *lag_columns(),
+        Column(
+            head="Last commit",
+            cell=lambda row: cells.ago(row["last_commit"], asked.now),
+            sort="last_commit",
+            is_number=True,
+            is_first_high=True,
+        ),
+        number(
+            "Of a former topic",
+            "offsets_of_former_topic",
+            "Offsets that were committed before the topic was deleted and created again.",
+        ),
+    ]
+
+
+def _groups_of(asked: Asked, topic: str, place: int) -> Listing:
+    places, own = group_topic_rows(asked.assessment, place)
+    names = asked.assessment.snapshot.groups.names.texts.cast(pa.string()).take(from_numbers(places))
+    rows = pa.table({"group": names, **{name: own[name] for name in own.column_names}})
+    rows = rows.join(
+        asked.remembered(group_rows).select(["group", "state", "members", "status"]),
+        "group",
+        join_type="inner",
+    )
+
+    def name(row: Row) -> Markup:
+        return cells.link(row["group"], asked.url("/group", group=row["group"]))
+
+    columns = [
+        Column(head="Group", cell=name, sort="group"),
+        Column(head="State", cell=lambda row: cells.pill(row["state"]), sort="state"),
+        Column(head="Members", cell=lambda row: cells.count(row["members"]), sort="members", is_number=True),
+        Column(head="Partitions", cell=lambda row: cells.count(row["partitions"]), is_number=True),
+        *lag_columns(),
+        Column(
+            head="Last commit",
+            cell=lambda row: cells.ago(row["last_commit"], asked.now),
+            sort="last_commit",
+            is_number=True,
+            is_first_high=True,
+        ),
+    ]
+    empty = "No group has a committed offset of this topic: its partitions are only assigned."
+    return listing(asked, rows, columns, empty=empty, sort="group")
+
+
+def _chosen(asked: Asked) -> pa.Table:
+    rows = having(asked.remembered(topic_rows), "topic", asked.text("q"))
+    match asked.word("readers", READERS):
+        case "none":
+            rows = rows.filter(pc.equal(rows["groups_with_members"], 0))
+        case "former":
+            rows = rows.filter(pc.greater(rows["offsets_of_former_topic"], 0))
+    return rows
+
+
+def _count(mask: pa.ChunkedArray) -> int:
+    return int(pc.sum(mask).as_py() or 0)
+
+
+def _empty(rows: pa.Table) -> str:
+    if len(rows):
+        return "No topic matches. Remove a filter, or search for less."
+    return "No group has committed an offset yet."
