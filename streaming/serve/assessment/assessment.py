@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, Terms, assess
+from streaming.assessment.explained import LAG_SECONDS_REASON, MARKERS
 from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, from_texts, no_rows, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
@@ -25,7 +26,7 @@ from streaming.lag.health import PARTITION_HEALTH
 from streaming.lag.log_ranges import LAG
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
-from streaming.lag.rules import STATUSES, UNKNOWN, HealthRules
+from streaming.lag.rules import REASONS, STATUSES, UNKNOWN, HealthRules
 from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
 from streaming.serve.assessment.rows import group_rows, offset_rows
@@ -40,7 +41,9 @@ EXPIRY_RULES: Final = tuple(rule.name for rule in RULES)
 POSITIONS: Final = pa.schema(
     [
         *(LAG.field(name) for name in ("lag", "lag_seconds", "lag_is_at_least", "ends_as_of")),
-        PARTITION_HEALTH.field("status"),
+        LAG.field("offset_as_of_ends"),
+        LAG_SECONDS_REASON,
+        *(PARTITION_HEALTH.field(name) for name in ("status", "reason", "since")),
         OF_RECREATED_TOPIC,
         ("rule", pa.string()),
         ("expires_at", TIMESTAMP),
@@ -51,27 +54,41 @@ POSITIONS: Final = pa.schema(
 NO_LAG: Final = -(2**63)
 """Marks an unknown lag: no real lag is as far below 0."""
 
-_WORDS: Final = {"status": STATUSES, "rule": EXPIRY_RULES}
+WORDS: Final = {
+    "status": STATUSES,
+    "reason": tuple(reason for reason, _ in REASONS),
+    "lag_seconds_reason": (MARKERS,),
+    "rule": EXPIRY_RULES,
+}
+"""The words that `Positions` refers to by index, by column."""
 
 Positions = Mapping[str, npt.NDArray[Any]]
 """The columns `POSITIONS` of n committed offsets, in the order of the snapshot.
 
-Times are in ms; `status` and `rule` are indices into `STATUSES` and `EXPIRY_RULES`. Unknown values are
-`NONE`, for a lag `NO_LAG`, for its seconds NaN, and for a boolean false.
+Times are in ms; columns of words (int8) are indices into `WORDS`. Unknown values are `NONE`, for a lag and
+the offset it is counted from `NO_LAG`, for its seconds NaN, and for a boolean false.
 """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Uncommitted:
     """The m partitions that are assigned to members of groups but have no committed offset: the places of the
-    groups, and the status, an index into `STATUSES`."""
+    groups and of the topic partitions (`NONE`: unknown), and their columns of `Positions`."""
 
     groups: Index
-    status: Index
+    places: Index
+    positions: "Positions"
 
     @classmethod
     def none(cls) -> Self:
-        return cls(groups=fixed(np.empty(0, np.int64)), status=fixed(np.empty(0, np.int64)))
+        nothing = fixed(np.empty(0, np.int64))
+        return cls(groups=nothing, places=nothing, positions=_positions(no_rows(POSITIONS)))
+
+    @property
+    def status(self) -> Index:
+        """The status, an index into `STATUSES`."""
+        found: Index = self.positions["status"]
+        return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -97,9 +114,11 @@ class Assessment:
         is_over = (now - self.positions["ends_as_of"] > MAX_AGE_MS) & (lags != NO_LAG)
         if not is_over.any():
             return self
-        unknown = {"lag": NO_LAG, "lag_seconds": np.nan, "status": UNKNOWN}
+        reason = WORDS["reason"].index("log end unknown")
+        unknown = {"lag": NO_LAG, "lag_seconds": np.nan, "status": UNKNOWN, "reason": reason, "since": NONE}
         changed = {
-            name: fixed(np.where(is_over, value, self.positions[name])) for name, value in unknown.items()
+            name: fixed(np.where(is_over, value, self.positions[name]).astype(self.positions[name].dtype))
+            for name, value in unknown.items()
         }
         return replace(self, positions={**self.positions, **changed})
 
@@ -128,9 +147,12 @@ def assessment_of(
     terms = Terms(rules=health)
     assessed = assess(then, rows, facts, moment=moment, terms=terms, groups=groups, habits=habits)
     bare, assessed = assessed.slice(len(committed)), assessed.slice(0, len(committed))
+    topics = snapshot.topics
+    of_topics = topics.names.places_of(bare["topic"].combine_chunks())
     uncommitted = Uncommitted(
         groups=fixed(snapshot.groups.names.places_of(bare["group"].combine_chunks())),
-        status=_positions(bare)["status"],
+        places=fixed(topics.found(of_topics, numbers_or(bare["partition"], NONE))),
+        positions=_positions(bare),
     )
     return Assessment(
         snapshot=snapshot, positions=_positions(assessed), uncommitted=uncommitted, moment=moment
@@ -167,6 +189,7 @@ def _held(field: pa.Field, column: pa.ChunkedArray | pa.Array) -> npt.NDArray[An
         return values
     if field.type == TIMESTAMP:
         return numbers_or(to_milliseconds(column), NONE)
-    if field.name in _WORDS:
-        return numbers_or(pc.index_in(column, value_set=from_texts(_WORDS[field.name])), NONE)
+    if field.name in WORDS:
+        places = pc.index_in(column, value_set=from_texts(WORDS[field.name]))
+        return numbers_or(places, NONE).astype(np.int8)
     return numbers_or(column, NO_LAG)

@@ -123,7 +123,7 @@ class Summed:
     @cached_property
     def status(self) -> Index:
         """The worst status, an index into `lag.rules.STATUSES`; `NONE`: not known yet."""
-        worst: Index = self.runs.largest(self.assessment.positions["status"])
+        worst: Index = self.runs.largest(self.assessment.positions["status"].astype(np.int64))
         return worst
 
     @cached_property
@@ -175,6 +175,7 @@ class Summed:
         their rules and the moments."""
         rules, expires_at = (self.assessment.positions[name] for name in ("rule", "expires_at"))
         rows = np.flatnonzero(expires_at != NONE)
+        rules = rules.astype(np.int64)
         groups = np.repeat(self.groups, np.diff(self.runs.starts, append=self.runs.rows))[rows]
         keys, first, own = np.unique(groups << 8 | rules[rows], return_index=True, return_inverse=True)
         least = np.full(len(first), _MOST, np.int64)

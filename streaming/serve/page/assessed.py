@@ -6,11 +6,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streaming.assessment.explained import LAG_SECONDS_REASON
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts
+from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
+from streaming.lag.health import PARTITION_HEALTH
+from streaming.lag.log_ranges import LAG
+from streaming.lag.positions import MAX_AGE_MS
 from streaming.lag.rules import STATUSES
 from streaming.model.schemas import KEY, TIMESTAMP
-from streaming.serve.assessment.assessment import EXPIRY_RULES, Assessment
+from streaming.serve.assessment.assessment import EXPIRY_RULES, NO_LAG, WORDS, Assessment
 from streaming.serve.assessment.complete import source_partitions
 from streaming.serve.assessment.sums import LagSums, Summed, status_of_groups
 from streaming.serve.memory.names import NONE, NameIndex
@@ -61,6 +66,22 @@ EXPIRING_ROWS: Final = pa.schema(
 )
 """Offsets that expire, soonest first, as in the command `expiring` (without those whose expiry is not
 known)."""
+
+
+POSITION_ROWS: Final = pa.schema(
+    [
+        *KEY,
+        ("committed_offset", pa.int64()),
+        *LAG,
+        LAG_SECONDS_REASON,
+        *(PARTITION_HEALTH.field(name) for name in ("status", "reason", "since")),
+        ("of_recreated_topic", pa.bool_()),
+        ("rule", pa.string()),
+        ("expires_at", TIMESTAMP),
+        ("commit_timestamp", TIMESTAMP),
+    ]
+)
+"""The committed offsets of one group, and assigned partitions without one."""
 
 
 def group_rows(assessment: Assessment) -> pa.Table:
@@ -141,6 +162,46 @@ def group_topic_rows(assessment: Assessment, topic: int) -> tuple[Index, pa.Tabl
         "last_commit": _times(summed.last_commit[chosen]),
     }
     return summed.groups[chosen], pa.table(columns)
+
+
+def position_rows(assessment: Assessment, group: int) -> pa.Table:
+    """Return the committed offsets of the group at a place, and the partitions that are assigned to its
+    members without one, by topic and partition: n rows, schema `POSITION_ROWS`."""
+    snapshot, name = assessment.snapshot, assessment.snapshot.groups.names.name(group)
+    start, stop = (int(snapshot.offsets.starts[number]) for number in (group, group + 1))
+    columns = snapshot.offsets.of(group)
+    bare = np.flatnonzero((assessment.uncommitted.groups == group) & (assessment.uncommitted.places != NONE))
+    places = np.concatenate([columns.place.astype(np.int64), assessment.uncommitted.places[bare]])
+    held = {
+        column: np.concatenate([values[start:stop], assessment.uncommitted.positions[column][bare]])
+        for column, values in assessment.positions.items()
+    }
+    n, topics = len(places), snapshot.topics
+    offsets = np.append(columns.committed_offset, np.full(len(bare), NONE))
+    commits = np.append(columns.commit_timestamp, np.full(len(bare), NONE))
+    is_readable = np.append(columns.was_readable, np.zeros(len(bare), np.bool_))
+    lags, of_ends = held["lag"], held["offset_as_of_ends"]
+    ends = np.where((lags != NO_LAG) & (of_ends != NO_LAG), lags + of_ends, topics.ends.log_end[places])
+    is_old = assessment.moment - topics.ends.sampled_at[places] > MAX_AGE_MS
+    found = {
+        "group": from_texts([name]).take(from_numbers(np.zeros(n, np.int64))),
+        "topic": _names(topics.names, topics.topic[places]),
+        "partition": from_numbers(topics.partition[places]).cast(pa.int32()),
+        "committed_offset": from_numbers(offsets, is_readable),
+        "offset_as_of_ends": from_numbers(of_ends, of_ends != NO_LAG),
+        "log_end_offset": from_numbers(ends, (ends != NONE) & ~is_old),
+        "lag": from_numbers(lags, lags != NO_LAG),
+        "lag_seconds": _seconds(held["lag_seconds"]),
+        "lag_is_at_least": from_mask(held["lag_is_at_least"], lags != NO_LAG),
+        "ends_as_of": _times(held["ends_as_of"]),
+        **{word: _words(WORDS[word], held[word].astype(np.int64)) for word in WORDS},
+        "since": _times(held["since"]),
+        "of_recreated_topic": from_mask(held["of_recreated_topic"]),
+        "expires_at": _times(held["expires_at"]),
+        "commit_timestamp": _times(commits),
+    }
+    rows = pa.table([found[field.name] for field in POSITION_ROWS], schema=POSITION_ROWS)
+    return take(rows, np.argsort(places, kind="stable"))
 
 
 def expiring_rows(assessment: Assessment) -> pa.Table:

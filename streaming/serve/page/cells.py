@@ -16,8 +16,8 @@ _ENDS: Final = (100, 30)
 _MARK: Final = 6
 
 _GOOD: Final = frozenset({"OK", "Stable", "current"})
-_BAD: Final = frozenset({"STOPPED", "STALLED", "REWOUND", "critical", "stalled", "unanswered"})
-_FAIR: Final = frozenset({"WARNING", "warning", "behind", "loading", "Assigning", "Reconciling"})
+_BAD: Final = frozenset({"STOPPED", "STALLED", "REWOUND", "critical", "stalled", "unanswered", "removed"})
+_FAIR: Final = frozenset({"WARNING", "warning", "rewind", "behind", "loading", "Assigning", "Reconciling"})
 
 
 def name_text(name: str) -> str:

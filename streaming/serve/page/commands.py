@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from streaming.common.times import iso
-from streaming.queries.answers import Answer, DescribedGroup
 from streaming.serve.page.asked import Asked
+from streaming.serve.page.found import GroupFound
 
 _TOOL = "kafka-consumer-groups"
 
@@ -21,16 +21,16 @@ class Command:
     lines: str
 
 
-def commands_of(asked: Asked, group: str, described: DescribedGroup, answer: Answer) -> list[Command]:
+def commands_of(asked: Asked, found: GroupFound) -> list[Command]:
     """Return the commands for a group; none for a name that a shell line cannot hold."""
-    if not group.isprintable():
+    if not found.group.isprintable():
         return []
-    return list(_commands(asked, group, described, answer))
+    return list(_commands(asked, found))
 
 
-def _commands(asked: Asked, group: str, described: DescribedGroup, answer: Answer) -> Iterator[Command]:
+def _commands(asked: Asked, found: GroupFound) -> Iterator[Command]:
     servers = shlex.quote(asked.cluster.settings.source.bootstrap_servers)
-    tool, name = f"{_TOOL} --bootstrap-server {servers}", shlex.quote(group)
+    tool, name = f"{_TOOL} --bootstrap-server {servers}", shlex.quote(found.group)
     root = shlex.quote(asked.cluster.tables.root)
     yield Command("Describe the group as the broker sees it", f"{tool} --describe --group {name}")
     if asked.as_of is not None:
@@ -41,9 +41,9 @@ def _commands(asked: Asked, group: str, described: DescribedGroup, answer: Answe
             "--output reset-csv > back.csv\n"
             f"{tool} --group {name} --reset-offsets --from-file back.csv --dry-run",
         )
-    if answer.as_of.shortcomings() or answer.as_of.silence():
+    if found.about.shortcomings() or found.about.silence():
         return
-    left = _left_topics(described, answer)
+    left = _left_topics(found)
     for topic in left[:5]:
         yield Command(
             "Delete the offsets of a topic that the group no longer subscribes to",
@@ -51,8 +51,8 @@ def _commands(asked: Asked, group: str, described: DescribedGroup, answer: Answe
         )
 
 
-def _left_topics(described: DescribedGroup, answer: Answer) -> list[str]:
-    if described.subscribed_topics is None or not described.members:
+def _left_topics(found: GroupFound) -> list[str]:
+    if found.subscribed is None:
         return []
-    held = pc.unique(answer.rows["topic"]).to_pylist()
-    return sorted(topic for topic in held if topic not in described.subscribed_topics and topic.isprintable())
+    held = pc.unique(found.positions["topic"]).to_pylist()
+    return sorted(topic for topic in held if topic not in found.subscribed and topic.isprintable())

@@ -14,6 +14,7 @@ class Page:
     """A page: its title, template and context, and how complete its content is.
 
     `lag_at` is the moment (ms) as of which lag, status and expiry are (None: the page has none).
+    `is_live`: it is cheap enough to be asked for every few seconds.
     """
 
     title: str
@@ -21,6 +22,7 @@ class Page:
     about: AsOf
     context: Mapping[str, Any] = field(default_factory=dict)
     lag_at: int | None = None
+    is_live: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,7 +117,7 @@
       width: plot.clientWidth, height: 240, tzDate: (at) => window.uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       scales: { x: { range: () => [data.times[0], until] } },
       cursor: { drag: { x: false, y: false } },
-      axes: [axis, { ...axis, size: 90, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) }],
+      axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map((tick) => words(tick, ticks)) }, { ...axis, size: 90, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) }],
       series: [{ label: "UTC", value: (_, at) => (at == null ? "–" : new Date(at * 1000).toISOString().slice(0, 19) + "Z") }].concat(
         data.lines.map((line) => ({
           label: line.label, stroke: colour(colours[line.kind] ?? "--accent"), width: line.kind === "committed" || line.kind === "lag" ? 2 : 1,
@@ -134,6 +134,10 @@
         ctx.restore();
       }] },
     };
+    function words(tick, ticks) {
+      const text = new Date(tick * 1000).toISOString(), span = ticks[ticks.length - 1] - ticks[0];
+      return span > 86400 ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(11, span < 600 ? 19 : 16);
+    }
     const values = [data.times, ...data.lines.map((line) => line.values)];
     for (const one of plot.querySelectorAll(".y, .x")) one.remove();
     svg.classList.add("hidden");
@@ -168,7 +172,7 @@
     control.addEventListener("click", () => {
       isLive = !isLive;
       control.setAttribute("aria-pressed", String(isLive));
-      control.textContent = isLive ? "Live" : "Stopped";
+      control.textContent = isLive ? "Live updates: on" : "Live updates: off";
       say("");
     });
     timer = setTimeout(poll, EVERY_MS);

@@ -5,24 +5,26 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.assessment.assess import Facts
-from streaming.common.arrays import to_numbers
+from streaming.common.arrays import no_rows, to_numbers
 from streaming.common.times import HOUR_MS, iso
 from streaming.common.timestamps import to_milliseconds
-from streaming.lag.health import group_health
+from streaming.lag.health import GROUP_HEALTH, group_health
 from streaming.lag.rewinds import NO_MEMBERS
 from streaming.lag.summary import lag_by
-from streaming.queries.answers import DescribedGroup
-from streaming.queries.members import in_text, member_rows, with_topic_names
+from streaming.queries.as_of import LOAD_IN_PROGRESS, AsOf
+from streaming.queries.bound.offsets import GROUP_ID_NOT_FOUND, sorted_by
+from streaming.queries.members import in_text, with_topic_names
 from streaming.queries.removed import removed
 from streaming.serve.assessment.assessment import retention_ms_of
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
+from streaming.serve.page.assessed import POSITION_ROWS, position_rows
 from streaming.serve.page.charts import Band, Chart, Line, bars, lines, states
 from streaming.serve.page.commands import commands_of
+from streaming.serve.page.found import GroupFound, group_rows_of
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
 
@@ -33,46 +35,103 @@ _EVENTS: Final = 100
 
 
 def page(asked: Asked) -> Page:
+    found = group_found(asked)
+    health = python_rows(_health(found.positions))
+    lag = python_rows(lag_by(found.positions, "group"))
+    return Page(
+        title="Group",
+        template="group.html",
+        about=found.about,
+        lag_at=found.lag_at,
+        is_live=asked.as_of is None,
+        context={
+            "group": found.group,
+            "row": found.row,
+            "health": health[0] if health else None,
+            "lag": lag[0] if lag else None,
+            "offsets": _offsets(asked, found),
+            "members": _members(asked, found),
+            "commands": commands_of(asked, found),
+            "moment": found.about.moment,
+            "starts_at": _starts_at(asked),
+            "is_past": asked.as_of is not None,
+        },
+    )
+
+
+def group_found(asked: Asked) -> GroupFound:
+    """Return the group that an address names; raises `NotFoundError`."""
+    found = _from_memory(asked) if asked.as_of is None else _from_tables(asked)
+    if found.row is None and not len(found.positions):
+        raise NotFoundError(_not_there(found))
+    return found
+
+
+def _from_memory(asked: Asked) -> GroupFound:
+    """Return the group from the snapshot in memory and its assessment, or from the tables if it is newer."""
+    group, assessed = group_of(asked), asked.assessment
+    place, groups = assessed.snapshot.groups.place(group), group_rows_of(assessed.snapshot, group)
+    if place is None and asked.snapshot.groups.place(group) is not None:
+        return _from_tables(asked)
+    return GroupFound(
+        group=group,
+        positions=no_rows(POSITION_ROWS) if place is None else position_rows(assessed, place),
+        row=next(iter(groups), None),
+        about=AsOf.of(
+            [group], asked.snapshot.progress, now=asked.now, within_ms=asked.about.completeness.within_ms
+        ),
+        lag_at=assessed.moment,
+    )
+
+
+def _from_tables(asked: Asked) -> GroupFound:
+    """Return the group as of the moment asked for."""
     group = group_of(asked)
 
-    def ask(tables: AskedTables) -> Page:
-        described = tables.offsets.describe_groups([group]).groups[group]
+    def ask(tables: AskedTables) -> GroupFound:
         retention_ms = retention_ms_of(tables.at.progress, tables.settings.expiry)
-        facts = Facts(
-            lag=True, lag_time=True, health=True, recreated_topic=True, owner=True, expiry=retention_ms
-        )
+        facts = Facts(lag=True, lag_time=True, health=True, recreated_topic=True, expiry=retention_ms)
         answer = tables.lag.assessed(facts, [group], ())
-        if described.error and not len(answer.rows):
-            raise _not_there(asked, group, described, tables)
-        summed = lag_by(answer.rows, "group")
-        summed = tables.lag.with_since(summed, "group", answer.rows, answer.as_of)
-        groups = with_topic_names(tables.at.groups([group]), tables.at, answer.as_of.moment)
         moment = answer.as_of.moment
-        health, lag = python_rows(group_health(answer.rows)), python_rows(summed)
-        return Page(
-            title="Group",
-            template="group.html",
+        groups = with_topic_names(answer.as_of.of_loaded(tables.at.groups([group])), tables.at, moment)
+        row = next(iter(groups.to_pylist()), None)
+        appears = None
+        if row is None and not len(answer.rows):
+            appears = tables.offsets.appears(group)
+        return GroupFound(
+            group=group,
+            positions=_as_positions(answer.rows),
+            row=row,
             about=answer.as_of,
-            context={
-                "group": group,
-                "described": described,
-                "health": health[0] if health else None,
-                "lag": lag[0] if lag else None,
-                "offsets": _offsets(asked, group, answer.rows, described, moment),
-                "members": _members(asked, member_rows(groups)),
-                "commands": commands_of(asked, group, described, answer),
-                "moment": moment,
-                "starts_at": _starts_at(asked, tables),
-                "is_past": asked.as_of is not None,
-            },
+            appears=appears,
         )
 
     return asked.ask(ask)
 
 
-def _starts_at(asked: Asked, tables: AskedTables) -> int:
-    """Return the first moment (ms) of the past that the tables keep."""
-    return max(tables.at.starts_after(0) or 0, asked.now - tables.settings.tables.history_ms)
+def _as_positions(rows: pa.Table) -> pa.Table:
+    """Return assessed offsets in the form of `POSITION_ROWS`, by topic and partition."""
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(len(rows), field.type)
+        for field in POSITION_ROWS
+    ]
+    return sorted_by(pa.table(columns, schema=POSITION_ROWS), "topic", "partition")
+
+
+def _health(positions: pa.Table) -> pa.Table:
+    """Return the health of the group, from its positions."""
+    more = [field for field in GROUP_HEALTH if field.name not in positions.column_names]
+    for field in more:
+        if not field.name.startswith("partitions"):
+            positions = positions.append_column(field, pa.nulls(len(positions), field.type))
+    return group_health(positions)
+
+
+def _starts_at(asked: Asked) -> int:
+    """Return the first moment (ms) of the past that the tables can keep."""
+    return asked.now - asked.cluster.settings.tables.history_ms
 
 
 def document(asked: Asked) -> Document:
@@ -100,6 +159,7 @@ def history(asked: Asked) -> Page:
             title="History of a group",
             template="history.html",
             about=answer.as_of,
+            is_live=False,
             context={
                 "group": group,
                 "span": span,
@@ -150,32 +210,34 @@ def _kind(state: str) -> str:
     return {"Stable": "good", "Empty": "none", "not there": "absent"}.get(state, "fair")
 
 
-def _not_there(asked: Asked, group: str, described: DescribedGroup, tables: AskedTables) -> NotFoundError:
-    if asked.as_of is None:
-        return NotFoundError(
-            f"group {group!r}: {described.error}. Its offsets may have been removed: see Removed; or search "
-            "under Groups."
+def _not_there(found: GroupFound) -> str:
+    if found.about.is_loading:
+        return f"group {found.group!r}: {LOAD_IN_PROGRESS}: its offsets partition is still being read."
+    if not found.about.is_past:
+        return (
+            f"group {found.group!r}: {GROUP_ID_NOT_FOUND}. Its offsets may have been removed: see Removed; "
+            "or search under Groups."
         )
-    appears = tables.offsets.appears(group)
-    since = "it does not appear later" if appears is None else f"it appears at {iso(appears, 'seconds')}"
-    return NotFoundError(f"group {group!r} was not there as of {iso(asked.as_of, 'seconds')}: {since}.")
+    then = iso(found.about.moment, "seconds")
+    later = "it does not appear later" if found.appears is None else f"it appears at {iso(found.appears)}"
+    return f"group {found.group!r} was not there as of {then}: {later}."
 
 
 # --- offsets and members ---------------------------------------------------------------------------------
 
 
-def _offsets(asked: Asked, group: str, rows: pa.Table, described: DescribedGroup, moment: int) -> Listing:
-    subscribed = described.subscribed_topics
-    is_known = subscribed is not None and bool(described.members)
+def _offsets(asked: Asked, found: GroupFound) -> Listing:
+    subscribed, moment = found.subscribed, found.about.moment
+    owners = found.owners()
 
     def offset(row: Row) -> Markup:
-        address = asked.url("/offset", group=group, topic=row["topic"], partition=row["partition"])
-        found = cells.position(row["topic"], row["partition"], address)
+        address = asked.url("/offset", group=found.group, topic=row["topic"], partition=row["partition"])
+        shown = cells.position(row["topic"], row["partition"], address)
         if row["of_recreated_topic"]:
-            return found + cells.remark("former topic", "Committed before the topic was recreated.")
-        if is_known and subscribed is not None and row["topic"] not in subscribed:
-            return found + cells.remark("left", "The group no longer subscribes to this topic.")
-        return found
+            return shown + cells.remark("former topic", "Committed before the topic was recreated.")
+        if subscribed is not None and row["topic"] not in subscribed:
+            return shown + cells.remark("left", "The group no longer subscribes to this topic.")
+        return shown
 
     def committed(row: Row) -> Markup:
         of_end = row["offset_as_of_ends"]
@@ -190,12 +252,11 @@ def _offsets(asked: Asked, group: str, rows: pa.Table, described: DescribedGroup
         return cells.pill(row["status"]) + cells.small(row["reason"])
 
     def expires(row: Row) -> Markup:
-        if "expires_at" not in row:
-            return cells.NOTHING
         return cells.expiry(row["expires_at"], moment) + cells.small(row["rule"])
 
     def owner(row: Row) -> Markup:
-        return cells.small(row["client_id"]) + cells.small(row["host"])
+        client, host = owners.get((row["topic"], row["partition"]), (None, None))
+        return cells.small(client) + cells.small(host)
 
     def number(head: str, of: str) -> Column:
         return Column(head=head, cell=lambda row: cells.count(row[of]), sort=of, is_number=True)
@@ -223,11 +284,10 @@ def _offsets(asked: Asked, group: str, rows: pa.Table, described: DescribedGroup
         Column(head="Owner", cell=owner),
     ]
     empty = "The group has members, but no committed offset and no assigned partition."
-    by_key = rows.take(pc.sort_indices(rows, [("topic", "ascending"), ("partition", "ascending")]))
-    return listing(asked, by_key, columns, empty=empty)
+    return listing(asked, found.positions, columns, empty=empty)
 
 
-def _members(asked: Asked, rows: pa.Table) -> Listing:
+def _members(asked: Asked, found: GroupFound) -> Listing:
     def owned(row: Row) -> Markup:
         return cells.small(in_text(row["current_assignment"]))
 
@@ -240,7 +300,9 @@ def _members(asked: Asked, rows: pa.Table) -> Listing:
         Column(head="Assignment", cell=owned),
     ]
     empty = "The group has no members now: its offsets stay until they expire."
-    return listing(asked, rows, columns, empty=empty, parameter="members", size=_MEMBERS, is_sortable=False)
+    return listing(
+        asked, found.members, columns, empty=empty, parameter="members", size=_MEMBERS, is_sortable=False
+    )
 
 
 # --- history ---------------------------------------------------------------------------------------------

@@ -7,71 +7,124 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from streaming.assessment.assess import Facts
 from streaming.common.times import DAY_MS, HOUR_MS, iso
-from streaming.common.timestamps import to_milliseconds
 from streaming.queries.names import TopicPartitions
-from streaming.serve.assessment.assessment import retention_ms_of
+from streaming.serve.memory.names import NONE
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
+from streaming.serve.page.assessed import position_rows
 from streaming.serve.page.charts import Band, Chart, Line, Mark, lines
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.group import group_of, state_bands, who
+from streaming.serve.page.views.group import group_found, group_of, state_bands, who
 
 SPANS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
 _MOMENTS: Final = 240
 _MARKS: Final = 20
+_STEPS: Final = 500
 
 
 def page(asked: Asked) -> Page:
+    group, topic, partition = _key(asked)
+    found = group_found(asked)
+    mask = pc.and_(
+        pc.equal(found.positions["topic"], topic), pc.equal(found.positions["partition"], partition)
+    )
+    row = next(iter(python_rows(found.positions.filter(mask))), None)
+    return Page(
+        title="Offset",
+        template="offset.html",
+        about=found.about,
+        lag_at=found.lag_at,
+        is_live=asked.as_of is None,
+        context={
+            "group": group,
+            "topic": topic,
+            "partition": partition,
+            "row": row,
+            "log_start": _log_start(asked, topic, partition),
+            "owner": found.owners().get((topic, partition)),
+            "history": asked.url(
+                "/offset/history",
+                group=group,
+                topic=topic,
+                partition=partition,
+                as_of=asked.text("as_of") or None,
+                span=asked.text("span") or None,
+            ),
+            "group_link": asked.url("/group", group=group, as_of=asked.text("as_of") or None),
+            "topic_link": asked.url("/topic", topic=topic),
+            "moment": found.about.moment,
+        },
+    )
+
+
+def history(asked: Asked) -> Page:
+    """Return the life of the offset: a chart, and its steps."""
     group, topic, partition = _key(asked)
     span = asked.word("span", tuple(SPANS), "day")
 
     def ask(tables: AskedTables) -> Page:
         end, own = tables.at.moment, [TopicPartitions(topic, frozenset({partition}))]
         start = end - SPANS[span]
-        facts = Facts(
-            lag=True,
-            lag_time=True,
-            log_start=True,
-            health=True,
-            owner=True,
-            expiry=retention_ms_of(tables.at.progress, tables.settings.expiry),
-        )
-        answer = tables.lag.assessed(facts, [group], own)
         steps = tables.lag.list_history([group], own, since=start)
-        found = python_rows(answer.rows)
-        if not found and not len(steps.rows):
-            raise NotFoundError(
-                f"group {group!r}, topic {topic!r}, partition {partition}: expected a committed offset, "
-                f"found none as of {iso(end, 'seconds')}, and no change within the last {span}. See Removed."
-            )
         series = tables.lag.lag_over_time(
             [group], own, since=start, until=end, every_ms=SPANS[span] // _MOMENTS
         )
-        row = found[0] if found else None
+        if not len(steps.rows) and not len(series.rows):
+            raise NotFoundError(
+                f"group {group!r}, topic {topic!r}, partition {partition}: expected an offset that was "
+                f"committed within the last {span}, found none as of {iso(end, 'seconds')}. See Removed."
+            )
         return Page(
-            title="Offset",
-            template="offset.html",
-            about=answer.as_of,
+            title="History of an offset",
+            template="offset-history.html",
+            about=series.as_of,
+            is_live=False,
             context={
                 "group": group,
-                "topic": topic,
-                "partition": partition,
-                "row": row,
-                "group_link": asked.url("/group", group=group, as_of=asked.text("as_of") or None),
-                "topic_link": asked.url("/topic", topic=topic),
                 "span": span,
                 "spans": list(SPANS),
-                "chart": _chart(tables, group, row, series.rows, steps.rows, start),
+                "chart": _chart(tables, group, _expires_at(asked), series.rows, steps.rows, start),
                 "why_no_lag": series.as_of.why_no_lag,
                 "steps": _steps(asked, tables, steps.rows, group, own, start),
-                "moment": end,
+                "back": asked.url(
+                    "/offset",
+                    group=group,
+                    topic=topic,
+                    partition=partition,
+                    as_of=asked.text("as_of") or None,
+                ),
             },
         )
 
     return asked.ask(ask)
+
+
+def _expires_at(asked: Asked) -> int | None:
+    """Return when the offset expires as it is now (ms); None: never, or unknown, or the page is about the
+    past."""
+    group, topic, partition = _key(asked)
+    place = asked.assessment.snapshot.groups.place(group)
+    if asked.as_of is not None or place is None:
+        return None
+    row = _row_of(position_rows(asked.assessment, place), topic, partition)
+    return None if row is None else row["expires_at"]
+
+
+def _row_of(positions: pa.Table, topic: str, partition: int) -> Row | None:
+    mask = pc.and_(pc.equal(positions["topic"], topic), pc.equal(positions["partition"], partition))
+    return next(iter(python_rows(positions.filter(mask))), None)
+
+
+def _log_start(asked: Asked, topic: str, partition: int) -> int | None:
+    """Return the log start offset by the newest sample; None: unknown, or the page is about the past."""
+    topics = asked.snapshot.topics
+    place = topics.place(topic, partition)
+    if place is None or asked.as_of is not None:
+        return None
+    start = int(topics.ends.log_start[place])
+    return None if start == NONE else start
 
 
 def document(asked: Asked) -> Document:
@@ -97,35 +150,42 @@ def _key(asked: Asked) -> tuple[str, str, int]:
 
 
 def _chart(
-    tables: AskedTables, group: str, row: Row | None, series: pa.Table, steps: pa.Table, start: int
+    tables: AskedTables,
+    group: str,
+    expires: int | None,
+    series: pa.Table,
+    steps: pa.Table,
+    start: int,
 ) -> Chart | None:
-    points = python_rows(series)
+    """Return the offset between log start and log end: at regular moments, and at each of the last steps."""
+    last = python_rows(steps.slice(max(0, len(steps) - _STEPS)))
+    points = sorted([*python_rows(series), *({**step, "at": step["batch_time"]} for step in last)], key=_at)
     if not points:
         return None
-    topic, partition = points[0]["topic"], points[0]["partition"]
     times = [point["at"] for point in points]
     bands = [
         Band(label="group without members", kind="none", start=one.start, end=one.end)
         for one in state_bands(tables, group, start)
         if one.label == "Empty"
     ]
-    expires = None if row is None else row.get("expires_at")
-    back = steps.filter(pc.equal(steps["event"], "rewind"))["batch_time"]
-    gone = steps.filter(pc.equal(steps["event"], "removed"))["batch_time"]
-    marks = [Mark(label="rewind", kind="rewind", at=at) for at in _times(back)]
-    marks += [Mark(label="removed", kind="removed", at=at) for at in _times(gone)]
+    marks = [
+        Mark(label=step["event"], kind=step["event"], at=step["batch_time"])
+        for step in last
+        if step["event"] in ("rewind", "removed")
+    ][-_MARKS:]
     is_near = expires is not None and expires - times[-1] <= times[-1] - times[0]
     if is_near and expires is not None:
         marks.append(Mark(label="predicted expiry", kind="expiry", at=expires))
+    topic, partition = points[0]["topic"], points[0]["partition"]
+
+    def line(label: str, kind: str, name: str) -> Line:
+        return Line(label=label, kind=kind, values=[point[name] for point in points])
+
     return lines(
         times,
         [
-            Line(label="log end offset", kind="end", values=[point["log_end_offset"] for point in points]),
-            Line(
-                label="committed offset",
-                kind="committed",
-                values=[point["committed_offset"] for point in points],
-            ),
+            line("log end offset", "end", "log_end_offset"),
+            line("committed offset", "committed", "committed_offset"),
             Line(label="log start offset", kind="start", values=_log_starts(tables, topic, partition, times)),
         ],
         unit="offsets",
@@ -135,9 +195,9 @@ def _chart(
     )
 
 
-def _times(column: pa.ChunkedArray) -> list[int]:
-    times: list[int] = to_milliseconds(column).to_pylist()
-    return times[-_MARKS:]
+def _at(point: Row) -> int:
+    at: int = point["at"]
+    return at
 
 
 def _log_starts(tables: AskedTables, topic: str, partition: int, times: list[int]) -> list[float | None]:
@@ -159,7 +219,8 @@ def _steps(
     since: int,
 ) -> Listing:
     """Return the steps, the newest first."""
-    rewinds = python_rows(tables.lag.rewinds([group], own, since=since).rows)
+    has_rewinds = "rewind" in pc.unique(rows["event"]).to_pylist()
+    rewinds = python_rows(tables.lag.rewinds([group], own, since=since).rows) if has_rewinds else []
     by_whom = {row["sequence"]: who(row) for row in rewinds}
 
     def event(row: Row) -> Markup:

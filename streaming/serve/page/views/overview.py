@@ -64,6 +64,7 @@ def events(asked: Asked) -> Page:
             title="Rewinds and removed offsets",
             template="events.html",
             about=gone.about,
+            is_live=False,
             context={
                 "rewinds": [{**row, "who": who(row)} for row in python_rows(back)],
                 "removed": python_rows(gone.rows.slice(0, _EVENTS)),

@@ -23,6 +23,7 @@ def page(asked: Asked) -> Page:
         title="Removed",
         template="removed.html",
         about=found.about,
+        is_live=False,
         context={
             "found": listing(asked, found.rows, _columns(asked), empty=_EMPTY),
             "since": asked.word("since", tuple(SINCE), "week"),
