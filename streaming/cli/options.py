@@ -73,7 +73,7 @@ log_format_option = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Format of the lines on standard error. Alerts on standard output are always lines of JSON.",
+    help="Format of the lines on standard error.",
 )
 
 
@@ -158,7 +158,9 @@ all_groups_option = click.option("--all-groups", is_flag=True, help="All groups,
 since_option = click.option("--since", metavar="TIME", help=f"Only changes since this time: {_A_TIME}.")
 until_option = click.option("--until", metavar="TIME", help="Only changes until this time.")
 within_option = click.option(
-    "--within", metavar="DURATION", help="Only offsets expiring within this time, such as 24h."
+    "--within",
+    metavar="DURATION",
+    help="Only offsets that expire within this time, such as 24h, or whose expiry is unknown.",
 )
 
 

@@ -35,10 +35,10 @@ def restore(
 ) -> int:
     """Print the positions of groups at a past moment, in the format of kafka-consumer-groups --from-file.
 
-    This command changes nothing; Kafka's tool (2.4 or newer) does. Standard error lists positions whose
-    records were deleted since (below the log start, or in a recreated topic), positions that cannot be
-    restored because no commit could be read (exit code 1), and groups with members, which the tool refuses.
-    To restore, stop the consumers, then:
+    This command changes nothing; Kafka's tool (2.4 or newer) does. Standard error lists doubtful positions,
+    such as those whose records were deleted since, positions that cannot be restored because no commit could
+    be read (exit code 1), and groups with members, which the tool refuses. To restore, stop the consumers,
+    then:
 
     \b
       kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
