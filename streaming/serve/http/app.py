@@ -1,7 +1,6 @@
-"""The routes of the HTTP listener: `/metrics`, `/healthz`, `/readyz`, and the pages; only GET and HEAD."""
+"""The routes of the HTTP listener: pages, `/metrics`, `/healthz`, `/readyz`, and with a token `/login`."""
 
 import asyncio
-import hmac
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from time import monotonic
@@ -13,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from streaming.serve.http.hosts import is_own_name
+from streaming.serve.http.guard import Guard
+from streaming.serve.http.login import Login
 from streaming.serve.http.pages import page_routes
 from streaming.serve.http.requests import is_known, watched
 from streaming.serve.metrics.publisher import Body, Publisher, Variant
@@ -29,22 +29,6 @@ _RETRY_S: Final = 15
 
 _WEIGHT: Final = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)", re.ASCII)
 
-_ALWAYS: Final = {
-    "cache-control": "no-cache",
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-}
-"""Headers of every response that does not set them itself."""
-
-_OPEN: Final = frozenset({"/healthz", "/readyz"})
-"""Paths that need no token: they reveal no more than yes or no."""
-
-_OTHER_NAME: Final = (
-    "expected this machine in the header Host (localhost, 127.0.0.1, [::1]), found another host; start "
-    "offsetlake serve with --token-file, or with --behind-proxy if a proxy restricts access\n"
-)
-
 
 class Known(Protocol):
     """The input of the responses."""
@@ -58,8 +42,8 @@ class Known(Protocol):
     def is_ready(self) -> bool: ...
 
 
-def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | None = None) -> Starlette:
-    """Return the application; `token` None: clients need none.
+def app_of(known: Known, *, login: Login | None, wait_s: float, own_host: str | None = None) -> Starlette:
+    """Return the application; `login` None: clients need no token.
 
     `own_host` is the listening host if the header `Host` must name it or loopback; None: any name is allowed.
     """
@@ -77,7 +61,7 @@ def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | No
         if body is None:
             headers = {"retry-after": str(_RETRY_S)}
             return PlainTextResponse("the metrics are not ready yet\n", 503, headers)
-        headers = {"etag": body.etag, "vary": "Accept, Accept-Encoding, Authorization"}
+        headers = {"etag": body.etag, "vary": "Accept, Accept-Encoding, Authorization, Cookie"}
         if is_known(request, body.etag):
             return Response(status_code=304, headers=headers)
         return _Metrics(body, headers)
@@ -91,7 +75,9 @@ def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | No
         )
     ]
     routes += page_routes(known.pages)
-    app = Starlette(routes=routes, middleware=[Middleware(_Guard, token=token, own_host=own_host)])
+    routes += [] if login is None else login.routes()
+    guard = Middleware(Guard, login=login, own_host=own_host, prefers_html=_prefers_html)
+    app = Starlette(routes=routes, middleware=[guard])
     app.router.redirect_slashes = False  # it would redirect clients to any host in their `Host` header
     return app
 
@@ -151,6 +137,13 @@ def _variant(request: Request) -> Variant:
     return Variant("openmetrics" if 0 < openmetrics >= text else "text", 0 < zipped >= plain)
 
 
+def _prefers_html(scope: Message) -> bool:
+    """Return whether a client is a browser that asks for a page."""
+    types = _weights(Request(scope).headers.getlist("accept"))
+    html, text = (_weight(types, *names) for names in (["text/html"], ["text/plain", "text/*", "*/*"]))
+    return 0 < html >= text
+
+
 def _weight(weights: Mapping[str, float], *names: str) -> float:
     """Return the weight of the first name that has one; 0: none has."""
     return next((weights[name] for name in names if name in weights), 0.0)
@@ -169,46 +162,3 @@ def _weights(headers: Sequence[str]) -> dict[str, float]:
         weight = 1.0 if not given else float(given[0]) if _WEIGHT.fullmatch(given[0]) else 0.0
         found[name] = max(weight, found.get(name, 0.0))
     return found
-
-
-class _Guard:
-    """Rejects requests under another host name, without the token, or with another method than GET and HEAD,
-    and adds the headers of every response."""
-
-    def __init__(self, app: Callable[..., Awaitable[None]], token: str | None, own_host: str | None) -> None:
-        self._app, self._own_host = app, own_host
-        self._expected = None if token is None else token.encode()
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # startup and shutdown of the process
-            await self._app(scope, receive, send)
-            return
-
-        async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = list(message.get("headers", []))
-                held = {name for name, _ in headers}
-                added = [(name.encode(), value.encode()) for name, value in _ALWAYS.items()]
-                message = {**message, "headers": [*headers, *(one for one in added if one[0] not in held)]}
-            await send(message)
-
-        refusal = self._refusal(scope)
-        await (refusal or self._app)(scope, receive, answer)
-
-    def _refusal(self, scope: Message) -> Response | None:
-        if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse(
-                "GET and HEAD only\n", 405, {"allow": "GET, HEAD", "connection": "close"}
-            )
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if self._own_host is not None and not all(is_own_name(host, self._own_host) for host in hosts):
-            return PlainTextResponse(_OTHER_NAME, 421, {"connection": "close"})
-        if self._expected is None or scope["path"] in _OPEN:
-            return None
-        sent = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(sent) == 1:
-            scheme, _, token = sent[0].partition(b" ")
-            if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(b" "), self._expected):
-                return None
-        headers = {"www-authenticate": 'Bearer realm="offsetlake"'}
-        return PlainTextResponse("expected the token: Authorization: Bearer ...\n", 401, headers)

@@ -9,7 +9,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streaming.serve.http.limits import HttpLimits
+from streaming.serve.http.login import LOGIN
 
+_LOGIN: Final = LOGIN.encode()
 _FOLDED: Final = re.compile(rb"\n[ \t]")
 
 
@@ -17,6 +19,8 @@ class Connections(Protocol):
     """The listener, as its connections use it."""
 
     limits: HttpLimits
+    login_bytes: int
+    """The largest body of `POST /login`; 0: none."""
 
     def opened(self, connection: "LimitedConnection", peer: str) -> bool:
         """Register a connection; return false if there are too many."""
@@ -25,16 +29,17 @@ class Connections(Protocol):
 
 
 class _Requests(h11.Connection):
-    """Reads requests without a body and within the size limit, in whatever chunks they arrive.
+    """Reads requests within the size limits, in whatever chunks they arrive. Only `POST /login` may have a
+    body, of a length that is stated.
 
     Others are rejected: if a proxy and we read the length of a body differently, the proxy could take the
     response to a request inside that body for the response to another client's request (RFC 9112, 11.2). The
     same holds for a header over several lines (5.2).
     """
 
-    def __init__(self, head_bytes: int) -> None:
+    def __init__(self, head_bytes: int, login_bytes: int) -> None:
         super().__init__(h11.SERVER, head_bytes)
-        self._head_bytes = head_bytes
+        self._head_bytes, self._login_bytes = head_bytes, login_bytes
         self.is_head = False
 
     def next_event(self) -> Any:
@@ -48,13 +53,16 @@ class _Requests(h11.Connection):
                 raise h11.RemoteProtocolError("too long", error_status_hint=431)
             if _FOLDED.search(held, 0, length):
                 raise h11.RemoteProtocolError("a header over several lines")
-            if any(_announces_body(name, value) for name, value in event.headers):
+            is_login = event.method == b"POST" and event.target == _LOGIN
+            longest = self._login_bytes if is_login else 0
+            if any(_announces_body(name, value, longest) for name, value in event.headers):
                 raise h11.RemoteProtocolError("a body")
         return event
 
 
-def _announces_body(name: bytes, value: bytes) -> bool:
-    return name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0") != b"")
+def _announces_body(name: bytes, value: bytes, longest: int) -> bool:
+    """Return whether a header announces a body of more than `longest` bytes, or of an unknown length."""
+    return name == b"transfer-encoding" or (name == b"content-length" and int(value) > longest)
 
 
 class LimitedConnection(H11Protocol):
@@ -62,7 +70,7 @@ class LimitedConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, listener: Connections, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.conn = self._requests = _Requests(listener.limits.head_bytes)
+        self.conn = self._requests = _Requests(listener.limits.head_bytes, listener.login_bytes)
         self._listener = listener
         self._peer = ""
         self._is_taken = False
@@ -107,7 +115,9 @@ class LimitedConnection(H11Protocol):
             or now - self._answered_since > self._listener.limits.answer_s
         ):
             self.transport.abort()
-        elif self._is_answering:
+        elif self.conn.their_state is h11.SEND_BODY and self._waits_since is None:
+            self._waits_since = now  # the request began while another one was answered
+        elif self._is_answering and self.conn.their_state is not h11.SEND_BODY:
             self._waits_since = None
         elif self._waits_since is not None and now - self._waits_since > self._listener.limits.head_s:
             self.transport.abort()
@@ -119,7 +129,9 @@ class LimitedConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Reject an invalid request, and close the connection."""
         longest = self._listener.limits.head_bytes
-        expected = f"expected a request without a body, and of at most {longest} bytes\n"
+        of_login = self._listener.login_bytes
+        but = f"; only POST /login has a body, of at most {of_login} bytes" if of_login else ""
+        expected = f"expected a request without a body, and of at most {longest} bytes{but}\n"
         super().send_400_response("" if self._requests.is_head else expected)
 
     def on_response_complete(self) -> None:

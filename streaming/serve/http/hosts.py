@@ -19,8 +19,21 @@ def is_own_name(header: str, own_host: str) -> bool:
     >>> is_own_name("evil.example:8720", "127.0.0.1"), is_own_name("127.0.0.1.evil.example", "127.0.0.1")
     (False, False)
     """
+    name = _name(header)
+    return name is not None and (name == own_host.lower().removesuffix(".") or is_loopback(name))
+
+
+def is_same_host(origin: str, header: str) -> bool:
+    """Return whether an `Origin` header names the host of a `Host` header, at whatever port.
+
+    >>> is_same_host("https://lake.example", "Lake.example:8720"), is_same_host("null", "null")
+    (True, False)
+    """
+    name = _name(origin.partition("://")[2])
+    return name is not None and name == _name(header)
+
+
+def _name(header: str) -> str | None:
+    """Return the host without its port, in lower case; None: it is malformed."""
     found = _HOST.fullmatch(header.strip())
-    if found is None:
-        return False
-    name = (found["bracketed"] or found["name"].removesuffix(".")).lower()
-    return name == own_host.lower().removesuffix(".") or is_loopback(name)
+    return None if found is None else (found["bracketed"] or found["name"].removesuffix(".")).lower()

@@ -17,6 +17,7 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.serve.http.app import Known, app_of
 from streaming.serve.http.connection import LimitedConnection
 from streaming.serve.http.limits import HttpLimits
+from streaming.serve.http.login import Login
 from streaming.serve.http.logs import forwarded
 
 _log = logging.getLogger(__name__)
@@ -50,7 +51,13 @@ class HttpListener:
     ) -> None:
         self.host, self.port = host, port
         self.limits = limits or HttpLimits()
-        self._known, self._token = known, token
+        self._known = known
+        self._login = (
+            None
+            if token is None
+            else Login(token, session_s=self.limits.session_s, is_behind_proxy=behind_proxy)
+        )
+        self.login_bytes = 0 if token is None else self.limits.login_bytes
         self._own_host = host if token is None and not behind_proxy else None
         self._limited_log = RateLimitedLog(_log)
         self._connections: set[LimitedConnection] = set()
@@ -63,7 +70,7 @@ class HttpListener:
         self._socket = self._listening()
         self.port = self._socket.getsockname()[1]
         config = uvicorn.Config(
-            app_of(self._known, token=self._token, wait_s=self.limits.wait_s, own_host=self._own_host),
+            app_of(self._known, login=self._login, wait_s=self.limits.wait_s, own_host=self._own_host),
             http=partial(LimitedConnection, listener=self),  # type: ignore[arg-type]  # called as a class is
             ws="none",
             loop="asyncio",

@@ -31,6 +31,7 @@ _HEADERS: Final = {
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "vary": "Authorization, Cookie",
+    "referrer-policy": "same-origin",  # with no-referrer, browsers send `Origin: null` with a form
 }
 
 _TYPES: Final = {

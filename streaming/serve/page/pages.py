@@ -96,9 +96,10 @@ class Response:
 
 @dataclass(eq=False)
 class Pages:
-    """The pages of some clusters, the first one by default."""
+    """The pages of some clusters, the first one by default; `has_login`: viewers have signed in."""
 
     clusters: Sequence[PageCluster]
+    has_login: bool = False
     _run: str = field(default_factory=lambda: secrets.token_hex(4))
     _templates: Environment = field(init=False)
     _cache: "_Cache" = field(init=False)
@@ -195,6 +196,7 @@ class Pages:
             "failures": list(asked.cluster.failures()),
             "navigation": [(asked.url(path), text, path == asked.path) for path, text in _NAVIGATION],
             "clusters": [(one.name, one is asked.cluster) for one in self.clusters],
+            "has_login": self.has_login,
             "run": self._run,
         }
 

@@ -54,7 +54,7 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
             expiry=settings.expiry,
         )
         self.publisher = Publisher(self._source, Exposition(settings.metrics))
-        self.pages = Pages([self._page_cluster()])
+        self.pages = Pages([self._page_cluster()], has_login=bool(settings.serve.http.token_file))
 
     def is_ready(self) -> bool:
         """Return whether the tables can be read and the job is alive."""
