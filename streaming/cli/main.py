@@ -17,6 +17,7 @@ from streaming.cli.commands import (
     history,
     job,
     lag,
+    leftovers,
     maintain,
     queries,
     restore,
@@ -35,7 +36,7 @@ def _of(*modules: ModuleType) -> list[click.Command]:
 COMMANDS: Final[dict[str, list[click.Command]]] = {
     "Follow the topic": _of(job),
     "Query the tables": _of(queries, history, lag),
-    "Alerts and expiry": _of(alerts, expiry, restore),
+    "Alerts and expiry": _of(alerts, expiry, leftovers, restore),
     "Serve": _of(serve),
     "Tools": _of(maintain, decode),
 }

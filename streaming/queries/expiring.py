@@ -96,11 +96,12 @@ def expiring(
     return Listing(
         rows.sort_by(by),
         about,
-        remarks=_retention_remarks(at.progress, moment),
+        remarks=retention_remarks(at.progress, moment),
     )
 
 
-def _retention_remarks(progress: Progress, moment: int) -> tuple[str, ...]:
+def retention_remarks(progress: Progress, moment: int) -> tuple[str, ...]:
+    """Return a remark if the retention became known only after a moment (ms)."""
     retention = progress.retention
     if retention is None or retention.known_since <= moment:
         return ()

@@ -40,6 +40,7 @@ from streaming.tables.log_ends import (
     TOPICS_OVER_TIME,
     SampleFiles,
     ends_between,
+    gone_at,
     newest_ends,
     topics_over_time,
 )
@@ -216,6 +217,10 @@ class Snapshot:
         if self.samples is None:
             return no_rows(TOPICS_OVER_TIME)
         return topics_over_time(self.samples, topics, as_of=as_of)
+
+    def topics_gone(self, topics: Sequence[str], *, as_of: int) -> dict[str, int]:
+        """Read when (ms) topics were last seen deleted, up to a moment (ms); the others are left out."""
+        return {} if self.samples is None else gone_at(self.samples, sorted(topics), as_of)
 
     def committed_partitions(self, *, after: int | None = None) -> pa.Table:
         """Read the distinct topic partitions with committed offsets (columns topic, partition).

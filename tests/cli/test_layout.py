@@ -58,6 +58,8 @@ def value(field: pa.Field, name: str, number: int) -> Any:
         member = {"member_id": name, "group_instance_id": None, "client_id": "c", "client_host": "/10.0.0.1"}
         return [member] * number
     if pa.types.is_list(field.type):
+        if pa.types.is_integer(field.type.value_type):
+            return list(range(number))
         return [name] * (number % 2)
     return f'group "{name}": a sentence' if field.name == "summary" else "word"
 

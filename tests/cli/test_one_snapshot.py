@@ -67,6 +67,9 @@ CASES = [
     ["alerts", "--all"],
     ["expiring", "live", "--within", "30d", "--require-complete", "--max-age", "1h"],
     ["expiring", "-g", "idle", "-t", "t", *PAST],
+    ["leftovers", "--idle", "1ms", "--require-complete", "--max-age", "1h"],
+    ["leftovers", "-g", "idle", "-t", "t", *PAST],
+    ["leftovers", "-g", "l*", "--commands"],
     ["removed", "--require-complete", "--max-age", "1h"],
     ["removed", "-g", "gone", "-t", "t", "--since", "1h"],
     ["removed", "gone", "--output", "reset-csv", *PAST],
@@ -175,7 +178,8 @@ def sampled_batches_in(text: str) -> set[int]:
 def test_an_output_is_of_one_snapshot_though_the_world_goes_on(
     offsetlake: Any, world: World, opened: Opened, case: list[str]
 ) -> None:
-    form = [] if case[0] == "restore" or "--output" in case else ["--output", "document"]
+    is_plain = case[0] == "restore" or {"--output", "--commands"}.intersection(case)
+    form = [] if is_plain else ["--output", "document"]
     shown = offsetlake(*case, *form, "--table-root", world.tables.root)
     assert shown.code in (0, 1), shown.err
     assert opened.snapshots == 1

@@ -18,6 +18,7 @@ from streaming.lag.summary import LAG_BY
 from streaming.maintenance.maintenance import REPORT
 from streaming.model.schemas import GROUPS, KEY, OFFSETS, TIMESTAMP
 from streaming.queries.expiring import EXPIRING
+from streaming.queries.leftovers import LEFTOVERS
 from streaming.queries.members import MEMBERS, in_words
 from streaming.queries.removed import PRINTED
 from streaming.queries.status import STATUS, TOTALS
@@ -58,6 +59,7 @@ COLUMNS: Final[dict[str, tuple[pa.Schema, Form]]] = {
     ),
     "history --every": (SERIES, forms.SERIES),
     "expiring": (with_stakes(EXPIRING.empty_table(), {}).schema, forms.EXPIRING),
+    "leftovers": (LEFTOVERS, forms.LEFTOVERS),
     "removed": (PRINTED, forms.REMOVED),
     "status": (STATUS, forms.STATUS),
     "status --totals": (TOTALS, forms.TOTALS),

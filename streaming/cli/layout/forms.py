@@ -181,6 +181,14 @@ REMOVED: Final = Form(
     kept=("committed_offset",),
     room=("cause",),
 )
+LEFTOVERS: Final = Form(
+    always=("group", "topic", "reason"),
+    kept=("partitions",),
+    room=("idle_since", "last_commit", "expires_at", "rule"),
+    wide=("type", "member_count"),
+    unseen=("source_partition",),
+    counted=("partitions",),
+)
 STATUS: Final = Form(
     always=("partition", "state", "position", "behind"),
     room=("open_transaction_since", "last_stable_offset", "high_watermark"),

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 PAGE_ROWS: Final = 100
 """The rows of a list on one page."""
@@ -141,12 +142,14 @@ class Asked:
         within_ms = self.cluster.settings.tables.complete_within_ms
         return AsOf.of(None, self.snapshot.progress, now=self.now, within_ms=within_ms)
 
-    def remembered(self, make: Callable[[Assessment], T]) -> T:
-        """Return what `make` makes of the assessment, once for each assessment."""
-        held = _REMEMBERED.setdefault(self.assessment, {})
-        if make not in held:
-            held[make] = make(self.assessment)
-        found: T = held[make]
+    def remembered(
+        self, make: Callable[Concatenate[Assessment, P], T], *args: P.args, **named: P.kwargs
+    ) -> T:
+        """Return what `make` makes of the assessment and some values, once for each assessment."""
+        held, key = _REMEMBERED.setdefault(self.assessment, {}), (make, args, tuple(named.items()))
+        if key not in held:
+            held[key] = make(self.assessment, *args, **named)
+        found: T = held[key]
         return found
 
     def ask(self, question: "Callable[[AskedTables], T]") -> T:

@@ -1,12 +1,12 @@
 """Command lines to copy for one group: for Kafka's own tools, and for `offsetlake`."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pyarrow.compute as pc
+import pyarrow as pa
 
 from streaming.common.times import iso
+from streaming.queries.removal_lines import UnquotableError, removal_lines, shell_word
 from streaming.serve.page.asked import Asked
 from streaming.serve.page.found import GroupFound
 
@@ -21,17 +21,19 @@ class Command:
     lines: str
 
 
-def commands_of(asked: Asked, found: GroupFound) -> list[Command]:
-    """Return the commands for a group; none for a name that a shell line cannot hold."""
-    if not found.group.isprintable():
+def commands_of(asked: Asked, found: GroupFound, leftovers: pa.Table) -> list[Command]:
+    """Return the commands for a group; `leftovers` are its left-over offsets (schema `LEFTOVERS`). There are
+    none for a name that no shell word can hold."""
+    try:
+        return list(_commands(asked, found, leftovers))
+    except UnquotableError:
         return []
-    return list(_commands(asked, found))
 
 
-def _commands(asked: Asked, found: GroupFound) -> Iterator[Command]:
-    servers = shlex.quote(asked.cluster.settings.source.bootstrap_servers)
-    tool, name = f"{_TOOL} --bootstrap-server {servers}", shlex.quote(found.group)
-    root = shlex.quote(asked.cluster.tables.root)
+def _commands(asked: Asked, found: GroupFound, leftovers: pa.Table) -> Iterator[Command]:
+    servers = asked.cluster.settings.source.bootstrap_servers
+    tool, name = f"{_TOOL} --bootstrap-server {shell_word(servers)}", shell_word(found.group)
+    root = shell_word(asked.cluster.tables.root)
     yield Command("Describe the group as the broker sees it", f"{tool} --describe --group {name}")
     if asked.as_of is not None:
         then = iso(asked.as_of, "seconds")
@@ -41,18 +43,12 @@ def _commands(asked: Asked, found: GroupFound) -> Iterator[Command]:
             "--output reset-csv > back.csv\n"
             f"{tool} --group {name} --reset-offsets --from-file back.csv --dry-run",
         )
-    if found.about.shortcomings() or found.about.silence():
-        return
-    left = _left_topics(found)
-    for topic in left[:5]:
-        yield Command(
-            "Delete the offsets of a topic that the group no longer subscribes to",
-            f"{tool} --group {name} --delete-offsets --topic {shlex.quote(topic)}",
+    elif len(leftovers):
+        lines = removal_lines(
+            leftovers,
+            bootstrap_servers=servers,
+            complete=found.about.completeness.complete,
+            are_whole_groups=True,
         )
-
-
-def _left_topics(found: GroupFound) -> list[str]:
-    if found.subscribed is None:
-        return []
-    held = pc.unique(found.positions["topic"]).to_pylist()
-    return sorted(topic for topic in held if topic not in found.subscribed and topic.isprintable())
+        if lines.lines:
+            yield Command("Remove its left-over offsets", "\n".join(lines.lines))

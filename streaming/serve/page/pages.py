@@ -22,6 +22,7 @@ from streaming.serve.page.views import (
     expiring,
     group,
     groups,
+    leftovers,
     offset,
     overview,
     removed,
@@ -68,6 +69,7 @@ VIEWS: Final[Mapping[str, View]] = {
     "/topic": View(topics.one, topics.one_document),
     "/expiring": View(expiring.page, expiring.document),
     "/removed": View(removed.page, removed.document, ("json", "csv", "reset-csv")),
+    "/leftovers": View(leftovers.page, leftovers.document),
     "/alerts": View(alerts.page, alerts.document),
     "/status": View(status.page, status.document),
 }
@@ -78,6 +80,7 @@ _NAVIGATION: Final = (
     ("/topics", "Topics"),
     ("/expiring", "Expiring"),
     ("/removed", "Removed"),
+    ("/leftovers", "Leftovers"),
     ("/alerts", "Alerts"),
     ("/status", "Status"),
 )

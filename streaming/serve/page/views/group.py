@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.assessment.assess import Facts
@@ -27,6 +28,7 @@ from streaming.serve.page.commands import commands_of
 from streaming.serve.page.found import GroupFound, group_rows_of
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
+from streaming.serve.page.views.leftovers import all_leftovers
 
 SPANS: Final = {"hour": HOUR_MS, "6 hours": 6 * HOUR_MS, "day": 24 * HOUR_MS, "week": 7 * 24 * HOUR_MS}
 _MOMENTS: Final = 120
@@ -51,12 +53,17 @@ def page(asked: Asked) -> Page:
             "lag": lag[0] if lag else None,
             "offsets": _offsets(asked, found),
             "members": _members(asked, found),
-            "commands": commands_of(asked, found),
+            "commands": commands_of(asked, found, _leftovers(asked, found.group)),
             "moment": found.about.moment,
             "starts_at": _starts_at(asked),
             "is_past": asked.as_of is not None,
         },
     )
+
+
+def _leftovers(asked: Asked, group: str) -> pa.Table:
+    rows = all_leftovers(asked)
+    return rows.filter(pc.equal(rows["group"], group))
 
 
 def group_found(asked: Asked) -> GroupFound:

@@ -1,0 +1,107 @@
+"""The command for left-over offsets."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from streaming.cli.answering import AskedSnapshot, Found, Question
+from streaming.cli.layout import forms
+from streaming.cli.options import (
+    Asking,
+    Output,
+    answer_options,
+    asking_options,
+    broker_options,
+    group_options,
+    settings_of,
+    topic_option,
+)
+from streaming.cli.output import write_for_programs
+from streaming.common.times import parse_duration_ms
+from streaming.model.errors import MisuseError
+
+if TYPE_CHECKING:
+    from streaming.queries.expiring import Listing
+
+
+@click.command()
+@group_options
+@topic_option
+@click.option(
+    "--idle",
+    default="14d",
+    show_default=True,
+    metavar="DURATION",
+    help="A group without members is left over after this time without commits.",
+)
+@click.option(
+    "--commands",
+    "as_commands",
+    is_flag=True,
+    help="Instead of a table, print lines for a shell that remove the offsets, with kafka-consumer-groups.",
+)
+@broker_options
+@asking_options
+@answer_options
+def leftovers(
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
+    idle: str,
+    as_commands: bool,
+    bootstrap_server: str | None,
+    command_config: Path | None,
+    asking: Asking,
+    table_root: str | None,
+    output: Output,
+    config: Path | None,
+) -> int:
+    """Show left-over committed offsets, one line per group and topic.
+
+    REASON: the group has no members, and no commits since IDLE-SINCE; the topic was deleted, or recreated
+    after the commits; or the group has members that no longer subscribe to the topic. EXPIRES-AT: when the
+    brokers drop the first of the offsets by themselves. This command changes nothing. --commands prints
+    lines for Kafka's tool: first look at what --describe shows, then delete.
+
+    \b
+      offsetlake leftovers
+      offsetlake leftovers 'test-*' --idle 30d --output json
+      offsetlake leftovers billing --commands --command-config admin.properties
+    """
+    from streaming.queries.bound.leftovers import leftovers as left_over
+    from streaming.queries.leftovers import each_partition
+    from streaming.queries.removal_lines import removal_lines
+
+    given = {"--bootstrap-server": bootstrap_server, "--command-config": command_config}
+    if not as_commands and (alone := [name for name, value in given.items() if value is not None]):
+        raise MisuseError(
+            f"{alone[0]}: expected --commands beside it, found none. It is for the lines of --commands."
+        )
+    if as_commands and (asking.as_of or output != "table"):
+        raise MisuseError(
+            "--commands: expected neither --as-of nor --output beside it, found one. Lines are about now."
+        )
+    idle_ms = parse_duration_ms(idle, name="--idle")
+    settings = settings_of(config, table_root=table_root, bootstrap_server=bootstrap_server)
+
+    def answer(asked: AskedSnapshot) -> tuple["Listing", Found]:
+        listing = left_over(
+            asked.at, asked.groups or (), asked.topics, settings=settings.expiry, idle_ms=idle_ms
+        )
+        keys = each_partition(listing.rows)
+        return listing, asked.answered(keys, listing.about, nothing="left-over offsets")
+
+    listing, found = Question.of(settings, asking, groups, topics).ask(answer)
+    if not as_commands:
+        found.show(listing.rows, output, forms.LEFTOVERS)
+        return found.report(listing.all_remarks())
+    removal = removal_lines(
+        listing.rows,
+        bootstrap_servers=settings.source.bootstrap_servers,
+        command_config=None if command_config is None else str(command_config),
+        complete=listing.about.completeness.complete,
+        are_whole_groups=not topics,
+    )
+    write_for_programs(f"{line}\n" for line in removal.lines)
+    code = found.report([str(listing.about), *removal.remarks()])
+    return code or int(bool(removal.refused or removal.left_out))
