@@ -26,7 +26,7 @@ def leftover_rows(
     is_loaded = ~np.isin(snapshot.offsets.columns.source_partition, loading)
     names = topics.names.texts.cast(pa.string())
     is_gone = topics.ends.newest_ids.gone_at > topics.ends.newest_ids.at
-    of_ids = pa.table(
+    named = pa.table(
         {
             "topic_id": topics.ids.texts.cast(pa.string()),
             "topic": names.take(from_numbers(topics.topic_of_id)),

@@ -108,7 +108,7 @@ def ordered(rows: pa.Table, by: str, *, is_falling: bool) -> Index:
     """Return the places of n rows sorted by a column, nulls last."""
     column = rows[by]
     if pa.types.is_string(column.type):
-        column = pc.rank(column.combine_chunks(), "ascending", null_placement="at_end", tiebreaker="dense")
+        column = pc.rank(column.combine_chunks(), "ascending", tiebreaker="dense")
         values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     elif pa.types.is_timestamp(column.type):
         values = to_milliseconds(column).to_numpy().astype(np.float64)
