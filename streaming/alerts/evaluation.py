@@ -18,7 +18,7 @@ from streaming.alerts.rules.view import LagRows, RuleContext
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
 from streaming.assessment.assess import Facts, assess
 from streaming.common.times import now_ms
-from streaming.expiry.causes import EXPIRED
+from streaming.expiry.cause_names import EXPIRED
 from streaming.lag.rules import HealthRules
 from streaming.model.completeness import STALLED, Completeness
 from streaming.model.progress import Progress

@@ -59,7 +59,9 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
         broker = LocalBroker(root / "broker")
         settings = demo_settings(broker.bootstrap_servers, root, log)
         listeners = Endpoints(settings.tables.root, root)
-        with Display(out, [ask_command(settings.tables.root), *listeners.commands]) as display:
+        with Display(
+            out, [ask_command(settings.tables.root), *listeners.commands], page=listeners.page
+        ) as display:
             display.begin(f"starting a Kafka broker on {broker.bootstrap_servers}")
             with broker:
                 if not stop.is_set():

@@ -36,15 +36,16 @@ _EVENTS_AT_THE_END: Final = 20
 class Display:
     """The display on `out` while entered; a thread refreshes elapsed times.
 
-    `commands` are commands for another terminal, the most important first. If the thread could not write, the
+    `commands` are commands for another terminal, the most important first, and `page` is an address for a
+    browser. If the thread could not write, the
     next call raises its error.
     """
 
-    def __init__(self, out: TextIO, commands: Sequence[Sequence[str]]) -> None:
+    def __init__(self, out: TextIO, commands: Sequence[Sequence[str]], *, page: str) -> None:
         self._out = out
         self._console = Console(file=out, highlight=False)
         self._screen = Screen(out) if Screen.is_possible(out) else None
-        self._commands = commands
+        self._commands, self._page = commands, page
         self._begun: list[tuple[str, float]] = []  # steps, with the start of each (s)
         self._scene: Scene | None = None
         self._printed_events = 0
@@ -92,6 +93,7 @@ class Display:
                 self._draw(self._screen)
                 return
             if is_first:
+                self._say(f"in a browser: {self._page}")
                 for command in self._commands:
                     self._say(f"in another terminal: {folded(command)[0]}")
             self._print_events()
@@ -144,7 +146,7 @@ class Display:
         if self._scene is None:
             screen.draw(waiting_screen(self._steps(), size), size)
         else:
-            screen.draw(live_screen(self._scene, self._commands, size, now_ms()), size)
+            screen.draw(live_screen(self._scene, self._commands, size, now_ms(), page=self._page), size)
 
     def _steps(self) -> list[Step]:
         """Return the steps up to the current one; each ended when the next one began."""

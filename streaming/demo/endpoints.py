@@ -42,6 +42,11 @@ class Endpoints:
         self._child: Child | None = None
 
     @property
+    def page(self) -> str:
+        """The address of the pages, for a browser."""
+        return f"http://{self.http}/"
+
+    @property
     def commands(self) -> list[list[str]]:
         """Commands to try the listeners, as words of a shell: one for each listener."""
         # through sh: a temporary directory may be mounted noexec

@@ -56,14 +56,16 @@ def waiting_screen(steps: Iterable[Step], size: os.terminal_size) -> list[Text]:
 
 
 def live_screen(
-    scene: Scene, commands: Sequence[Sequence[str]], size: os.terminal_size, now: int
+    scene: Scene, commands: Sequence[Sequence[str]], size: os.terminal_size, now: int, *, page: str
 ) -> list[Text]:
-    """Format the tables, recent events, and commands, for a screen of this size at `now` (ms).
+    """Format the tables, recent events, the address of the page, and commands, for a screen of this size at
+    `now` (ms).
 
     The rows of offsets that fit are taken from all groups in turn; remaining room shows more events. A low
     screen has only the first command.
     """
-    age = f"As of {max(0, now - scene.as_of) / 1_000:.0f} s ago. {ENDING} In another terminal:"
+    seconds = max(0, now - scene.as_of) / 1_000
+    said = f"As of {seconds:.0f} s ago. {ENDING} Page: {page} In a terminal:"
     tried = commands if size.lines >= _LOW else commands[:1]
     pasted = [Text(line) for command in tried for line in folded(command, size.columns)]
     height = size.lines - sum(_rows_of(line, size) for line in pasted) - 1
@@ -78,7 +80,7 @@ def live_screen(
     events = [Text(event_text(event)) for event in scene.events[-room:]] if room > 0 else []
     rest = [Text()] * (room - len(events))
     body = [*groups, *offsets, *gap, Text(EVENTS_HEAD, _HEAD), *events, *rest][: max(0, height)]
-    return [*_cut([*body, Text(age)], size), *pasted]
+    return [*_cut([*body, Text(said)], size), *pasted]
 
 
 # --- parts of screens ------------------------------------------------------------------------------------

@@ -98,9 +98,10 @@ def left_over(
     """Return the left-over ones of n committed offsets, in their order (schema `LEFT_OVER`).
 
     `offsets` have the columns `NEEDED` and of_recreated_topic, and are all offsets of their groups: the last
-    commit of a group is the newest of these. `groups` have the schema `GROUPS`; nothing is known of missing
-    ones. `named` are the topics by id (columns topic_id, topic), `deleted` topics that do not exist. A group
-    is idle if nothing has happened in it for `idle_ms` before `moment` (ms).
+    commit of a group is the newest of these. If they have rule and expires_at, so has the result. `groups`
+    have the schema `GROUPS`; nothing is known of missing ones. `named` are the topics by id (columns
+    topic_id, topic), `deleted` topics that do not exist. A group is idle if nothing has happened in it for
+    `idle_ms` before `moment` (ms).
     """
     if not len(offsets) or not len(groups):
         return no_rows(LEFT_OVER)
@@ -126,8 +127,13 @@ def left_over(
         take(groups.select(["type"]), own)["type"],
         _times(commits[some]),
     ]
-    columns = where(offsets.select([*NEEDED, OF_RECREATED_TOPIC.name]), some).columns
-    return pa.table([*columns, *why], schema=LEFT_OVER)
+    found = pa.table(
+        [*where(offsets.select([*NEEDED, OF_RECREATED_TOPIC.name]), some).columns, *why], schema=LEFT_OVER
+    )
+    for field in _EXPIRY:
+        if field.name in offsets.column_names:
+            found = found.append_column(field, where(offsets.select([field.name]), some)[field.name])
+    return found
 
 
 def by_topic(rows: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ from streaming.common.arrays import to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.times import iso
 from streaming.common.timestamps import to_milliseconds
-from streaming.expiry.causes import TOPIC_DELETED
+from streaming.expiry.cause_names import TOPIC_DELETED
 from streaming.queries.as_of import AsOf
 from streaming.queries.expiring import Listing
 from streaming.queries.names import TopicPartitions, of_topics

@@ -35,6 +35,7 @@ TOOL = [
     "--all-groups",
 ]
 COMMANDS = [COMMAND, TOOL]
+PAGE = "http://127.0.0.1:8720/"
 SIZES = [(80, 24), (100, 30), (120, 40), (200, 60)]
 ODD_SIZES = [(1, 1), (10, 2), (20, 5), (40, 10), (79, 15), (60, 100), (300, 3)]
 
@@ -58,7 +59,7 @@ def plain(lines: list[Text]) -> list[str]:
 
 
 def screen_of(scene: Scene, columns: int, lines: int) -> list[str]:
-    return plain(live_screen(scene, COMMANDS, os.terminal_size((columns, lines)), NOW))
+    return plain(live_screen(scene, COMMANDS, os.terminal_size((columns, lines)), NOW, page=PAGE))
 
 
 def words_of(pasted: str) -> list[str]:
@@ -106,8 +107,9 @@ def test_a_screen_is_filled_exactly_and_the_commands_are_last(columns: int, line
     shown = screen_of(cast_scene(events), columns, lines)
     assert rows_used(shown, columns) == lines
     assert all(len(line) <= columns for line in shown)
-    assert "As of 1 s ago. Ctrl-C ends it. In another terminal:" in shown
-    pasted = "\n".join(shown[shown.index("As of 1 s ago. Ctrl-C ends it. In another terminal:") + 1 :])
+    said = f"As of 1 s ago. Ctrl-C ends it. Page: {PAGE} In a terminal:"
+    assert said in shown
+    pasted = "\n".join(shown[shown.index(said) + 1 :])
     assert words_of(pasted) == [*COMMAND, *TOOL]
     assert len(pasted.splitlines()) == {80: 4, 100: 4, 120: 2, 200: 2}[columns]
 

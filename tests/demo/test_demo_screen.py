@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 from small_terminal import SmallTerminal
-from test_demo_layout import COMMANDS, NOW, cast_scene
+from test_demo_layout import COMMANDS, NOW, PAGE, cast_scene
 
 from streaming.common.screen import Screen
 from streaming.demo.display import Display
@@ -80,7 +80,7 @@ def afresh(scene: Scene, columns: int, lines: int, tmp_path: Path) -> list[str]:
     """What a terminal of this size shows of a scene that is drawn on it for the first time."""
     size = os.terminal_size((columns, lines))
     with (tmp_path / "frame.txt").open("w+") as out:
-        Screen(out).draw(live_screen(scene, COMMANDS, size, scene.as_of), size)
+        Screen(out).draw(live_screen(scene, COMMANDS, size, scene.as_of, page=PAGE), size)
         out.seek(0)
         terminal = SmallTerminal(columns, lines)
         terminal.write(out.read())
@@ -96,7 +96,7 @@ def test_nothing_of_former_frames_remains_after_resizing(
     terminal: Pty, tmp_path: Path, columns: int, lines: int
 ) -> None:
     scene = cast_scene()
-    with Display(terminal.out, COMMANDS) as display:
+    with Display(terminal.out, COMMANDS, page=PAGE) as display:
         display.show(scene)
         assert without_age(terminal.shown()) == without_age(afresh(scene, 80, 24, tmp_path))
         for size in [(columns, lines), (80, 24), (columns, lines)]:
@@ -110,15 +110,15 @@ def test_a_frame_that_is_drawn_just_after_resizing_does_not_stay(terminal: Pty, 
     screen = Screen(terminal.out)
     size = screen.size
     terminal.resize(50, 15)
-    screen.draw(live_screen(scene, COMMANDS, size, NOW), size)  # made for 80 columns
+    screen.draw(live_screen(scene, COMMANDS, size, NOW, page=PAGE), size)  # made for 80 columns
     size = screen.size
     assert size == (50, 15)
-    screen.draw(live_screen(scene, COMMANDS, size, NOW), size)
+    screen.draw(live_screen(scene, COMMANDS, size, NOW, page=PAGE), size)
     assert without_age(terminal.shown()) == without_age(afresh(scene, 50, 15, tmp_path))
 
 
 def test_events_and_offsets_that_follow_replace_the_former_ones(terminal: Pty, tmp_path: Path) -> None:
-    with Display(terminal.out, COMMANDS) as display:
+    with Display(terminal.out, COMMANDS, page=PAGE) as display:
         for count in (0, 3, 12):
             scene = cast_scene(count)
             display.show(scene)
@@ -126,7 +126,7 @@ def test_events_and_offsets_that_follow_replace_the_former_ones(terminal: Pty, t
 
 
 def test_seconds_pass_while_something_is_started(terminal: Pty) -> None:
-    with Display(terminal.out, COMMANDS) as display:
+    with Display(terminal.out, COMMANDS, page=PAGE) as display:
         display.begin("starting a Kafka broker")
         terminal.wait_for(lambda shown: "starting a Kafka broker ... 1 s" in shown)
         display.begin("starting Spark")
@@ -138,7 +138,7 @@ def test_the_terminal_is_given_back_as_it_was(terminal: Pty) -> None:
     terminal.out.write("$ make demo\r\n")
     terminal.out.flush()
     before = terminal.shown()
-    with Display(terminal.out, COMMANDS) as display:
+    with Display(terminal.out, COMMANDS, page=PAGE) as display:
         display.show(cast_scene())
         assert terminal.shown() != before
         assert (terminal.terminal.is_alternate, terminal.terminal.shows_cursor) == (True, False)
@@ -148,7 +148,7 @@ def test_the_terminal_is_given_back_as_it_was(terminal: Pty) -> None:
 
 def test_the_terminal_is_given_back_when_the_demo_fails(terminal: Pty) -> None:
     def fail() -> None:
-        with Display(terminal.out, COMMANDS) as display:
+        with Display(terminal.out, COMMANDS, page=PAGE) as display:
             display.show(cast_scene())
             raise ZeroDivisionError
 
@@ -160,7 +160,7 @@ def test_the_terminal_is_given_back_when_the_demo_fails(terminal: Pty) -> None:
 
 def test_the_end_is_printed_on_the_usual_screen(terminal: Pty) -> None:
     terminal.resize(120, 60)
-    with Display(terminal.out, COMMANDS) as display:
+    with Display(terminal.out, COMMANDS, page=PAGE) as display:
         display.show(cast_scene(100))
         display.close_screen()
         display.begin("stopping the consumer groups")
@@ -187,7 +187,7 @@ def test_only_rows_that_changed_are_written(terminal: Pty) -> None:
 
 
 def test_what_is_typed_is_drawn_over(terminal: Pty) -> None:
-    with Display(terminal.out, COMMANDS) as display:
+    with Display(terminal.out, COMMANDS, page=PAGE) as display:
         display.show(cast_scene())
         first_row = terminal.shown()[0]
         terminal.type("hello")
@@ -205,7 +205,7 @@ def test_a_full_row_keeps_its_last_character_and_a_wide_line_is_folded(terminal:
 
 def test_a_terminal_that_cannot_place_text_gets_lines(terminal: Pty, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    with Display(terminal.out, COMMANDS) as display:
+    with Display(terminal.out, COMMANDS, page=PAGE) as display:
         display.begin("starting Spark")
         assert not terminal.terminal.is_alternate
         assert any("starting Spark ..." in row for row in terminal.shown())
@@ -215,7 +215,7 @@ def test_a_terminal_that_cannot_place_text_gets_lines(terminal: Pty, monkeypatch
 
 
 def test_a_pipe_gets_readable_lines(tmp_path: Path) -> None:
-    with (tmp_path / "out.txt").open("w") as out, Display(out, COMMANDS) as display:
+    with (tmp_path / "out.txt").open("w") as out, Display(out, COMMANDS, page=PAGE) as display:
         display.begin("starting Spark (some 20 s are usual)")
         display.show(cast_scene(2))
         display.show(cast_scene(3))
@@ -240,7 +240,7 @@ def test_a_pipe_gets_readable_lines(tmp_path: Path) -> None:
 def test_a_pipe_gets_how_long_a_step_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming.demo.display._STEP_EVERY_MS", 300)
     file = tmp_path / "out.txt"
-    with file.open("w") as out, Display(out, COMMANDS) as display:
+    with file.open("w") as out, Display(out, COMMANDS, page=PAGE) as display:
         display.begin("starting Spark")
         deadline = time.monotonic() + 10
         while "starting Spark ... 1 s" not in file.read_text():
@@ -254,7 +254,7 @@ def test_a_reader_that_has_gone_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -
     out = os.fdopen(writer, "w")
 
     def wait() -> None:
-        with Display(out, COMMANDS) as display:
+        with Display(out, COMMANDS, page=PAGE) as display:
             display.begin("starting Spark")
             os.close(reader)
             deadline = time.monotonic() + 10
@@ -270,7 +270,7 @@ def test_a_reader_that_has_gone_ends_the_demo(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_event_is_reported_once(tmp_path: Path) -> None:
     events = tuple(Event(seen_at=NOW, sentence=sentence) for sentence in ("one", "two"))
-    with (tmp_path / "out.txt").open("w") as out, Display(out, COMMANDS) as display:
+    with (tmp_path / "out.txt").open("w") as out, Display(out, COMMANDS, page=PAGE) as display:
         display.show(Scene(events=events[:1]))
         display.show(Scene(events=events))
     assert (tmp_path / "out.txt").read_text().count("  one\n") == 1

@@ -47,10 +47,12 @@ PACKAGES = {
     "serve/memory": "tables expiry lag queries alerts settings model common",
     "serve/assessment": "serve/memory assessment tables expiry lag alerts settings model common",
     "serve/metrics": "serve/assessment serve/memory expiry lag settings model common",
-    "serve/http": "serve/metrics model common",
+    "serve/page": "serve/assessment serve/memory assessment queries alerts tables expiry lag settings model "
+    "common",
+    "serve/http": "serve/page serve/metrics model common",
     "serve/kafka": "serve/memory decoders settings model common",
-    "serve/process": "serve/kafka serve/http serve/metrics serve/assessment serve/memory alerts tables lag "
-    "settings model common",
+    "serve/process": "serve/kafka serve/http serve/page serve/metrics serve/assessment serve/memory alerts "
+    "tables lag settings model common",
     "job": "decoders model common settings jvm packing state expiry brokers tables maintenance spark alerts",
     "demo": "job assessment tables settings jvm model common",
     "cli": "serve/process demo job alerts queries lag maintenance tables brokers expiry jvm settings model "
@@ -71,6 +73,9 @@ OWNERS = {
     "starlette": "serve/http",
     "uvicorn": "serve/http",
     "h11": "serve/http",
+    "anyio": "serve/http",
+    "jinja2": "serve/page",
+    "markupsafe": "serve/page",
     "fcntl": "job",
 }
 PARENTS = {package.partition("/")[0] for package in PACKAGES if "/" in package}

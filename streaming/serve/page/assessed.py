@@ -102,11 +102,11 @@ def group_rows(assessment: Assessment) -> pa.Table:
         "type": _text(groups.rows["type"]),
         "state": _text(groups.rows["state"]),
         "members": from_numbers(groups.member_counts, is_known),
-        "status": _words(STATUSES, status),
+        "status": words_of(STATUSES, status),
         **_lag_columns(lag, own, n, more_unknown=summed.has_uncommitted),
         "partitions": from_numbers(snapshot.offsets.counts),
-        "last_commit": _times(_spread(summed.last_commit, own, n, NONE)),
-        "first_expiry": _times(np.where(first == np.iinfo(np.int64).max, NONE, first)),
+        "last_commit": times_of(_spread(summed.last_commit, own, n, NONE)),
+        "first_expiry": times_of(np.where(first == np.iinfo(np.int64).max, NONE, first)),
         "source_partition": from_numbers(partitions).cast(pa.int32()),
     }
     rows = pa.table([columns[field.name] for field in GROUP_ROWS], schema=GROUP_ROWS)
@@ -138,7 +138,7 @@ def topic_rows(assessment: Assessment) -> pa.Table:
         "lag": from_numbers(behind, is_known),
         "lag_seconds": _seconds(seconds),
         "lag_is_at_least": from_mask(np.isin(np.arange(n), own[lag.is_at_least])),
-        "last_commit": _times(last),
+        "last_commit": times_of(last),
         "offsets_of_former_topic": from_numbers(former),
     }
     rows = pa.table([columns[field.name] for field in TOPIC_ROWS], schema=TOPIC_ROWS)
@@ -159,7 +159,7 @@ def group_topic_rows(assessment: Assessment, topic: int) -> tuple[Index, pa.Tabl
         "lag": from_numbers(lag.lag[chosen], lag.is_known[chosen]),
         "lag_seconds": _seconds(lag.seconds[chosen]),
         "lag_is_at_least": from_mask(lag.is_at_least[chosen]),
-        "last_commit": _times(summed.last_commit[chosen]),
+        "last_commit": times_of(summed.last_commit[chosen]),
     }
     return summed.groups[chosen], pa.table(columns)
 
@@ -193,12 +193,12 @@ def position_rows(assessment: Assessment, group: int) -> pa.Table:
         "lag": from_numbers(lags, lags != NO_LAG),
         "lag_seconds": _seconds(held["lag_seconds"]),
         "lag_is_at_least": from_mask(held["lag_is_at_least"], lags != NO_LAG),
-        "ends_as_of": _times(held["ends_as_of"]),
-        **{word: _words(WORDS[word], held[word].astype(np.int64)) for word in WORDS},
-        "since": _times(held["since"]),
+        "ends_as_of": times_of(held["ends_as_of"]),
+        **{word: words_of(WORDS[word], held[word]) for word in WORDS},
+        "since": times_of(held["since"]),
         "of_recreated_topic": from_mask(held["of_recreated_topic"]),
-        "expires_at": _times(held["expires_at"]),
-        "commit_timestamp": _times(commits),
+        "expires_at": times_of(held["expires_at"]),
+        "commit_timestamp": times_of(commits),
     }
     rows = pa.table([found[field.name] for field in POSITION_ROWS], schema=POSITION_ROWS)
     return take(rows, np.argsort(places, kind="stable"))
@@ -218,8 +218,8 @@ def expiring_rows(assessment: Assessment) -> pa.Table:
         "topic": _names(topics.names, topics.topic[place]),
         "partition": from_numbers(topics.partition[place]).cast(pa.int32()),
         "committed_offset": from_numbers(columns.committed_offset[rows], columns.was_readable[rows]),
-        "rule": _words(EXPIRY_RULES, positions["rule"][rows]),
-        "expires_at": _times(expires[rows]),
+        "rule": words_of(EXPIRY_RULES, positions["rule"][rows]),
+        "expires_at": times_of(expires[rows]),
         "of_recreated_topic": from_mask(positions["of_recreated_topic"][rows]),
     }
     return pa.table([held[field.name] for field in EXPIRING_ROWS], schema=EXPIRING_ROWS)
@@ -256,12 +256,12 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
 
 
-def _words(words: tuple[str, ...], numbers: Index) -> pa.Array:
+def words_of(words: tuple[str, ...], numbers: Index) -> pa.Array:
     """Return one of some words for each of n numbers; null for `NONE`."""
-    return from_texts(words).take(from_numbers(numbers, numbers != NONE))
+    return from_texts(words).take(from_numbers(numbers.astype(np.int64), numbers != NONE))
 
 
-def _times(moments: Index) -> pa.Array:
+def times_of(moments: Index) -> pa.Array:
     return to_timestamps(from_numbers(moments, moments != NONE))
 
 

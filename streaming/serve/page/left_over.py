@@ -4,24 +4,21 @@ import numpy as np
 import pyarrow as pa
 
 from streaming.common.arrays import from_mask, from_numbers
-from streaming.expiry.rules import expiry
 from streaming.queries.leftovers import by_topic, left_over
-from streaming.serve.assessment.assessment import Assessment
+from streaming.serve.assessment.assessment import EXPIRY_RULES, Assessment
 from streaming.serve.assessment.rows import group_rows, offset_rows
+from streaming.serve.page.assessed import times_of, words_of
 
 
-def leftover_rows(
-    assessment: Assessment, idle_ms: int, retention_ms: int | None, stalled: frozenset[int]
-) -> pa.Table:
+def leftover_rows(assessment: Assessment, idle_ms: int) -> pa.Table:
     """Return the left-over offsets by group and topic (schema `LEFTOVERS`), of loaded offsets partitions, as
-    of the moment of the assessment.
-
-    `retention_ms` None: their expiry is not known. `stalled` are offsets partitions, as for `expiry`.
-    """
+    of the moment of the assessment; groups without members count after `idle_ms` without a commit."""
     snapshot, moment = assessment.snapshot, assessment.moment
     topics, groups = snapshot.topics, group_rows(snapshot)
-    recreated = from_mask(assessment.positions["of_recreated_topic"])
-    offsets = offset_rows(snapshot).append_column("of_recreated_topic", recreated)
+    positions, offsets = assessment.positions, offset_rows(snapshot)
+    offsets = offsets.append_column("of_recreated_topic", from_mask(positions["of_recreated_topic"]))
+    offsets = offsets.append_column("rule", words_of(EXPIRY_RULES, positions["rule"]))
+    offsets = offsets.append_column("expires_at", times_of(positions["expires_at"]))
     loading = np.array(sorted(snapshot.loading), np.int64)
     is_loaded = ~np.isin(snapshot.offsets.columns.source_partition, loading)
     names = topics.names.texts.cast(pa.string())
@@ -40,6 +37,4 @@ def leftover_rows(
         moment=moment,
         idle_ms=idle_ms,
     )
-    if retention_ms is not None and len(found):
-        found = expiry(found, groups, retention_ms, stalled=stalled)
     return by_topic(found)

@@ -1,1 +1,4 @@
-"""The pages, one module each: `page` returns the content of a template, `document` the rows of its files."""
+"""The pages, one module each.
+
+`page` returns the content of a template, `document` the rows of its files.
+"""

@@ -5,11 +5,9 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.times import parse_duration_ms
-from streaming.model.completeness import STALLED
 from streaming.queries.bound.leftovers import IDLE_MS, leftovers
 from streaming.queries.leftovers import REASONS
 from streaming.queries.removal_lines import removal_lines
-from streaming.serve.assessment.assessment import retention_ms_of
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables
 from streaming.serve.page.left_over import leftover_rows
@@ -59,9 +57,7 @@ def document(asked: Asked) -> Document:
 
 def all_leftovers(asked: Asked, idle_ms: int = IDLE_MS) -> pa.Table:
     """Return the left-over offsets of all groups (schema `LEFTOVERS`)."""
-    retention_ms = retention_ms_of(asked.snapshot.progress, asked.cluster.settings.expiry)
-    stalled = frozenset(asked.about.completeness.of_state(STALLED))
-    return asked.remembered(leftover_rows, idle_ms, retention_ms, stalled)
+    return asked.remembered(leftover_rows, idle_ms)
 
 
 def _idle_ms(asked: Asked) -> int:
