@@ -90,7 +90,7 @@ def serve(settings: Settings, tables: Tables) -> None:
                 limits=limits,
             )
             stack.enter_context(endpoint)
-            opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/metrics")
+            opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/")
         asyncio.run(_serve(listeners, opened, tailer, served_metrics or nullcontext(), stack))
 
 

@@ -123,7 +123,7 @@ def test_it_serves_until_it_is_told_to_stop(tables: Tables, tmp_path: Path) -> N
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = [process.stderr.readline(), process.stderr.readline()]
-        assert f"answering HTTP on http://127.0.0.1:{http}/metrics" in said[0]
+        assert f"answering HTTP on http://127.0.0.1:{http}/" in said[0]
         with closing(Client(f"127.0.0.1:{kafka}")) as client:
             client.ask(16, 0, {})
         asked = urllib.request.Request(
