@@ -19,7 +19,8 @@ from streaming.serve.page.pages import Response as Made
 T = TypeVar("T")
 
 _AT_ONCE: Final = 2
-"""Pages that are made at the same time: more would take the processor from other listeners."""
+"""Pages that are made at the same time, and as many that are read from the tables: more would take the
+processor from other listeners, and those that take long must not hold up the others."""
 
 _PIECE: Final = 64 * 1024
 _MOST_PARAMETERS: Final = 50
@@ -44,11 +45,9 @@ _TYPES: Final = {
 
 def page_routes(pages: Pages) -> list[Route]:
     """Return the routes of all pages, of their rows, and of the files that they refer to."""
-    limiter: list[CapacityLimiter] = []  # belongs to the event loop that uses it first
+    limiters: dict[bool, CapacityLimiter] = {}  # they belong to the event loop that uses them first
 
     async def page(request: Request) -> Response:
-        if not limiter:
-            limiter.append(CapacityLimiter(_AT_ONCE))
         try:
             parameters = dict(
                 parse_qsl(
@@ -62,7 +61,10 @@ def page_routes(pages: Pages) -> list[Route]:
             return PlainTextResponse("the address holds more parameters than are allowed, or no UTF-8\n", 400)
         known = request.headers.get("if-none-match") is not None
         make = partial(_made, pages, request, parameters, may_be_known=known)
-        made = await _unless_gone(request, make, limiter[0])
+        is_slow = pages.reads_tables(request.url.path, parameters)
+        if is_slow not in limiters:
+            limiters[is_slow] = CapacityLimiter(_AT_ONCE)
+        made = await _unless_gone(request, make, limiters[is_slow])
         return Response(status_code=204) if made is None else made
 
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir())}

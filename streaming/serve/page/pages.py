@@ -44,33 +44,38 @@ _TYPES: Final[Mapping[Format, str]] = {
     "reset-csv": "text/csv; charset=utf-8",
 }
 
+_AGES_MS: Final = 10_000
+"""After this time a page is another one even if nothing has happened: it says how long ago things were."""
+
 _CACHED_BYTES: Final = 16 * 1024 * 1024
 _CACHED_AT_MOST: Final = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class View:
-    """A page: functions for its content and for its rows, which it has in some formats."""
+    """A page: functions for its content and for its rows, which it has in some formats. `is_slow`: its content
+    is read from the tables, not from memory."""
 
     page: Callable[[Asked], Page]
     document: Callable[[Asked], Document]
     formats: tuple[str, ...] = ("json", "csv")
+    is_slow: bool = False
 
 
 VIEWS: Final[Mapping[str, View]] = {
     "/": View(overview.page, overview.document),
-    "/events": View(overview.events, overview.events_document),
+    "/events": View(overview.events, overview.events_document, is_slow=True),
     "/groups": View(groups.page, groups.document),
     "/group": View(group.page, group.document),
-    "/group/history": View(group.history, group.history_document),
+    "/group/history": View(group.history, group.history_document, is_slow=True),
     "/offset": View(offset.page, offset.document),
-    "/offset/history": View(offset.history, offset.document),
+    "/offset/history": View(offset.history, offset.document, is_slow=True),
     "/topics": View(topics.page, topics.document),
     "/topic": View(topics.one, topics.one_document),
     "/expiring": View(expiring.page, expiring.document),
-    "/removed": View(removed.page, removed.document, ("json", "csv", "reset-csv")),
+    "/removed": View(removed.page, removed.document, ("json", "csv", "reset-csv"), is_slow=True),
     "/leftovers": View(leftovers.page, leftovers.document),
-    "/alerts": View(alerts.page, alerts.document),
+    "/alerts": View(alerts.page, alerts.document, is_slow=True),
     "/status": View(status.page, status.document),
 }
 
@@ -122,6 +127,11 @@ class Pages:
             return None
         return view, bare, cast(Format, ending)
 
+    def reads_tables(self, path: str, parameters: Mapping[str, str]) -> bool:
+        """Return whether an answer may take long, because it is read from the tables."""
+        found = self.address(path)
+        return found is not None and (found[0].is_slow or found[2] != "html" or "as_of" in parameters)
+
     def etag(self, path: str, parameters: Mapping[str, str], now: int) -> str | None:
         """Return what identifies the present content of a page; None: it has none."""
         try:
@@ -136,6 +146,7 @@ class Pages:
             about.is_last_known,
             len(about.completeness.outdated),
             len(asked.cluster.failures()),
+            now // _AGES_MS,
         )
         return f'"{self._run}-{"-".join(map(str, held))}"'
 
