@@ -107,7 +107,7 @@ class Asked:
 
     # --- links -----------------------------------------------------------------------------------------
 
-    def url(self, path: str, **parameters: object) -> str:
+    def url(self, path: str, /, **parameters: object) -> str:
         """Return a link; parameters that are None are left out, and the cluster is kept."""
         given = {"cluster": self.cluster.name} if self.cluster.name else {}
         for name, value in parameters.items():
@@ -116,7 +116,7 @@ class Asked:
                 given[key] = text
         return f"{path}?{urlencode(given)}" if given else path
 
-    def here(self, **changed: object) -> str:
+    def here(self, /, **changed: object) -> str:
         """Return a link to the same page with some parameters changed; None removes one."""
         kept = {name: value for name, value in self.parameters.items() if name != "cluster"}
         return self.url(self.path, **{**kept, **changed})

@@ -1,0 +1,32 @@
+"""Addresses of pages: their parameters, whatever these are, and names that an address or a form cannot hold."""
+
+from collections.abc import Iterator
+
+import pytest
+from http_endpoint import Opened, opened
+from table_batches import Batch, append, group, offset
+
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress, Reached
+from streaming.tables.tables import Tables
+
+BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    tables = Tables(str(tmp_path_factory.mktemp("page") / "tables"))
+    tables.create()
+    now = now_ms()
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, BATCH, now=now, partitions={0: partition})
+    with opened(tables) as endpoint:
+        yield endpoint
+        assert endpoint.said == []
+
+
+def test_a_parameter_may_have_any_name(endpoint: Opened) -> None:
+    for name in ("path", "self", "ending", "parameters", "", "page[]", "None"):
+        for path in ("/groups", "/group", "/removed", "/group/history"):
+            answer = endpoint.ask(f"{path}?{name}=x&group=g")
+            assert answer.status == 200, (path, name)
