@@ -1,4 +1,4 @@
-"""Addresses of pages: their parameters, whatever these are, and names that an address or a form cannot hold."""
+"""Addresses of pages: their parameters, whatever these are; names that no address and no form can hold."""
 
 from collections.abc import Iterator
 
@@ -30,3 +30,9 @@ def test_a_parameter_may_have_any_name(endpoint: Opened) -> None:
         for path in ("/groups", "/group", "/removed", "/group/history"):
             answer = endpoint.ask(f"{path}?{name}=x&group=g")
             assert answer.status == 200, (path, name)
+
+
+def test_a_group_without_any_history_is_not_found(endpoint: Opened) -> None:
+    answer = endpoint.ask("/group/history?group=nobody")
+    assert (answer.status, b"group &#39;nobody&#39;: expected one with changes" in answer.body) == (404, True)
+    assert endpoint.ask("/group/history?group=g").status == 200
