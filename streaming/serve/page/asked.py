@@ -76,12 +76,13 @@ class Asked:
             raise MisuseError(f"{name}: expected one of {', '.join(known)}; found {found!r}.")
         return found
 
-    def number(self, name: str, default: int, *, least: int = 0) -> int:
+    def number(self, name: str, default: int, *, least: int, most: int | None = None) -> int:
         text = self.text(name)
         if not text:
             return default
-        if not _NUMBER.fullmatch(text) or int(text) < least:
-            raise MisuseError(f"{name}: expected a whole number of at least {least}, found {text!r}.")
+        if not _NUMBER.fullmatch(text) or int(text) < least or (most is not None and int(text) > most):
+            limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise MisuseError(f"{name}: expected a whole number {limits}, found {text!r}.")
         return int(text)
 
     def name(self, parameter: str, known: Callable[[], Sequence[str]]) -> str:

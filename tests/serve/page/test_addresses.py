@@ -36,3 +36,15 @@ def test_a_group_without_any_history_is_not_found(endpoint: Opened) -> None:
     answer = endpoint.ask("/group/history?group=nobody")
     assert (answer.status, b"group &#39;nobody&#39;: expected one with changes" in answer.body) == (404, True)
     assert endpoint.ask("/group/history?group=g").status == 200
+
+
+def test_a_partition_is_a_number_of_32_bits(endpoint: Opened) -> None:
+    for path in ("/offset", "/offset.json", "/offset/history"):
+        for number, status in ((2**31, 400), (99_999_999_999, 400), (-(2**31) - 1, 400), ("x", 400)):
+            answer = endpoint.ask(f"{path}?group=g&topic=t&partition={number}")
+            assert (answer.status, b"partition: expected a whole number from" in answer.body) == (
+                status,
+                True,
+            )
+    for number in (2**31 - 1, -(2**31)):
+        assert endpoint.ask(f"/offset?group=g&topic=t&partition={number}").status == 200
