@@ -117,6 +117,14 @@ class Asked:
                 given[key] = text
         return f"{path}?{urlencode(given)}" if given else path
 
+    def hidden(self, name: str, value: str) -> tuple[str, str]:
+        """Return the name and value of a hidden field of a form, for a group or topic.
+
+        Browsers change line ends and NUL in fields, so such names are referred to as long ones.
+        """
+        is_altered = any(char in value for char in "\r\n\0")
+        return (f"{name}_sha256", fingerprint(value)) if is_altered else _in_address(name, value)
+
     def here(self, /, **changed: object) -> str:
         """Return a link to the same page with some parameters changed; None removes one."""
         kept = {name: value for name, value in self.parameters.items() if name != "cluster"}

@@ -1,8 +1,10 @@
 """Addresses of pages: their parameters, whatever these are; names that no address and no form can hold."""
 
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 import pytest
+from html_read import HtmlPage
 from http_endpoint import Opened, opened
 from table_batches import Batch, append, group, offset
 
@@ -48,3 +50,28 @@ def test_a_partition_is_a_number_of_32_bits(endpoint: Opened) -> None:
             )
     for number in (2**31 - 1, -(2**31)):
         assert endpoint.ask(f"/offset?group=g&topic=t&partition={number}").status == 200
+
+
+def test_the_form_of_the_past_leads_to_the_same_group(tables: Tables) -> None:
+    names = ["g", "", "two\nlines", "\r", "nul\0", "é" * 500, "é" * 501, "é" * 16_383]
+    batch: Batch = {name: group(source_partition=0) for name in names}
+    append(tables, batch, now=now_ms(), partitions={0: PartitionProgress(loaded=True)})
+    with opened(tables) as endpoint:
+        listed = HtmlPage.of(endpoint.ask("/groups").body).tables()["Groups"]
+        links = [element for row in listed for element in row[0].inside if element.tag == "a"]
+        assert len(links) == len(names)
+        for link in links:
+            page = HtmlPage.of(endpoint.ask(link.attributes["href"] or "").body)
+            fields = {
+                one.attributes["name"]: one.attributes["value"] for one in page.all("input", type="hidden")
+            }
+            sent = {key: as_browsers_send(value or "") for key, value in fields.items() if key}
+            again = HtmlPage.of(endpoint.ask(f"/group?{urlencode(sent)}").body)
+            assert again.one("h1").text == page.one("h1").text == f"Group {link.text}"
+
+
+def as_browsers_send(value: str) -> str:
+    """Return what a browser makes of the value of a field (HTML standard: NUL in attributes, and newlines in
+    the entry list of a form)."""
+    lines = value.replace("\0", "\ufffd").replace("\r\n", "\n").replace("\r", "\n")
+    return lines.replace("\n", "\r\n")
