@@ -76,12 +76,13 @@ class Asked:
             raise MisuseError(f"{name}: expected one of {', '.join(known)}; found {found!r}.")
         return found
 
-    def number(self, name: str, default: int, *, least: int = 0) -> int:
+    def number(self, name: str, default: int, *, least: int, most: int | None = None) -> int:
         text = self.text(name)
         if not text:
             return default
-        if not _NUMBER.fullmatch(text) or int(text) < least:
-            raise MisuseError(f"{name}: expected a whole number of at least {least}, found {text!r}.")
+        if not _NUMBER.fullmatch(text) or int(text) < least or (most is not None and int(text) > most):
+            limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise MisuseError(f"{name}: expected a whole number {limits}, found {text!r}.")
         return int(text)
 
     def name(self, parameter: str, known: Callable[[], Sequence[str]]) -> str:
@@ -107,7 +108,7 @@ class Asked:
 
     # --- links -----------------------------------------------------------------------------------------
 
-    def url(self, path: str, **parameters: object) -> str:
+    def url(self, path: str, /, **parameters: object) -> str:
         """Return a link; parameters that are None are left out, and the cluster is kept."""
         given = {"cluster": self.cluster.name} if self.cluster.name else {}
         for name, value in parameters.items():
@@ -116,7 +117,15 @@ class Asked:
                 given[key] = text
         return f"{path}?{urlencode(given)}" if given else path
 
-    def here(self, **changed: object) -> str:
+    def hidden(self, name: str, value: str) -> tuple[str, str]:
+        """Return the name and value of a hidden field of a form, for a group or topic.
+
+        Browsers change line ends and NUL in fields, so such names are referred to as long ones.
+        """
+        is_altered = any(char in value for char in "\r\n\0")
+        return (f"{name}_sha256", fingerprint(value)) if is_altered else _in_address(name, value)
+
+    def here(self, /, **changed: object) -> str:
         """Return a link to the same page with some parameters changed; None removes one."""
         kept = {name: value for name, value in self.parameters.items() if name != "cluster"}
         return self.url(self.path, **{**kept, **changed})

@@ -82,7 +82,7 @@ def listing(
     Null values come last in both orders; equal ones stay in their order.
     """
     known = [column.sort for column in columns if column.sort]
-    by = asked.word("sort", known, sort) if is_sortable else sort
+    by = asked.word("sort", known, sort) if is_sortable and known else sort
     order = asked.word("order", ("rising", "falling"))
     falls = order == "falling" if order else is_falling if by == sort else False
     places = ordered(rows, by, is_falling=falls) if by else np.arange(len(rows))

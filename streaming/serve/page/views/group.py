@@ -162,6 +162,13 @@ def history(asked: Asked) -> Page:
         every_ms = max(1, SPANS[span] // _MOMENTS)
         answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms)
         steps = tables.at.group_steps([group])
+        bands, commits = state_bands(tables, group, start), _commits_by_hour(tables, group, end)
+        events = _events(asked, tables, group, start)
+        if not bands and not len(answer.rows) and commits is None and not events:
+            raise NotFoundError(
+                f"group {group!r}: expected one with changes within the last week, found none as of "
+                f"{iso(end, 'seconds')}. See Removed."
+            )
         return Page(
             title="History of a group",
             template="history.html",
@@ -171,11 +178,11 @@ def history(asked: Asked) -> Page:
                 "group": group,
                 "span": span,
                 "spans": list(SPANS),
-                "states": states(start, end, state_bands(tables, group, start)),
+                "states": states(start, end, bands),
                 **_charts(answer.rows),
                 "why_no_lag": answer.as_of.why_no_lag,
-                "commits": _commits_by_hour(tables, group, end),
-                "events": _events(asked, tables, group, start),
+                "commits": commits,
+                "events": events,
                 "steps": len(steps),
             },
         )
@@ -202,7 +209,7 @@ def state_bands(tables: AskedTables, group: str, since: int) -> list[Band]:
     """Return the states of a group since a moment (ms), as far as changes of it are kept."""
     over_time = tables.at.groups_over_time([group], since=since, until=tables.at.moment)
     rows = sorted(python_rows(over_time.select(["state", "written_at"])), key=lambda row: row["written_at"])
-    ends: list[int | None] = [*(row["written_at"] for row in rows[1:]), None]
+    ends: list[int | None] = [*(row["written_at"] for row in rows), None][1:]
     found: list[Band] = []
     for row, end in zip(rows, ends, strict=True):
         state = row["state"] or "not there"

@@ -145,7 +145,7 @@ def _key(asked: Asked) -> tuple[str, str, int]:
     return (
         group_of(asked),
         asked.name("topic", lambda: list(topics.places)),
-        asked.number("partition", 0, least=-(2**31)),
+        asked.number("partition", 0, least=-(2**31), most=2**31 - 1),
     )
 
 

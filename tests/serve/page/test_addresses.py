@@ -1,0 +1,77 @@
+"""Addresses of pages: their parameters, whatever these are; names that no address and no form can hold."""
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+from html_read import HtmlPage
+from http_endpoint import Opened, opened
+from table_batches import Batch, append, group, offset
+
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress, Reached
+from streaming.tables.tables import Tables
+
+BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    tables = Tables(str(tmp_path_factory.mktemp("page") / "tables"))
+    tables.create()
+    now = now_ms()
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, BATCH, now=now, partitions={0: partition})
+    with opened(tables) as endpoint:
+        yield endpoint
+        assert endpoint.said == []
+
+
+def test_a_parameter_may_have_any_name(endpoint: Opened) -> None:
+    for name in ("path", "self", "ending", "parameters", "", "page[]", "None"):
+        for path in ("/groups", "/group", "/removed", "/group/history"):
+            answer = endpoint.ask(f"{path}?{name}=x&group=g")
+            assert answer.status == 200, (path, name)
+
+
+def test_a_group_without_any_history_is_not_found(endpoint: Opened) -> None:
+    answer = endpoint.ask("/group/history?group=nobody")
+    assert (answer.status, b"group &#39;nobody&#39;: expected one with changes" in answer.body) == (404, True)
+    assert endpoint.ask("/group/history?group=g").status == 200
+
+
+def test_a_partition_is_a_number_of_32_bits(endpoint: Opened) -> None:
+    for path in ("/offset", "/offset.json", "/offset/history"):
+        for number, status in ((2**31, 400), (99_999_999_999, 400), (-(2**31) - 1, 400), ("x", 400)):
+            answer = endpoint.ask(f"{path}?group=g&topic=t&partition={number}")
+            assert (answer.status, b"partition: expected a whole number from" in answer.body) == (
+                status,
+                True,
+            )
+    for number in (2**31 - 1, -(2**31)):
+        assert endpoint.ask(f"/offset?group=g&topic=t&partition={number}").status == 200
+
+
+def test_the_form_of_the_past_leads_to_the_same_group(tables: Tables) -> None:
+    names = ["g", "", "two\nlines", "\r", "nul\0", "é" * 500, "é" * 501, "é" * 16_383]
+    batch: Batch = {name: group(source_partition=0) for name in names}
+    append(tables, batch, now=now_ms(), partitions={0: PartitionProgress(loaded=True)})
+    with opened(tables) as endpoint:
+        listed = HtmlPage.of(endpoint.ask("/groups").body).tables()["Groups"]
+        links = [element for row in listed for element in row[0].inside if element.tag == "a"]
+        assert len(links) == len(names)
+        for link in links:
+            page = HtmlPage.of(endpoint.ask(link.attributes["href"] or "").body)
+            fields = {
+                one.attributes["name"]: one.attributes["value"] for one in page.all("input", type="hidden")
+            }
+            sent = {key: as_browsers_send(value or "") for key, value in fields.items() if key}
+            again = HtmlPage.of(endpoint.ask(f"/group?{urlencode(sent)}").body)
+            assert again.one("h1").text == page.one("h1").text == f"Group {link.text}"
+
+
+def as_browsers_send(value: str) -> str:
+    """Return what a browser makes of the value of a field (HTML standard: NUL in attributes, and newlines in
+    the entry list of a form)."""
+    lines = value.replace("\0", "\ufffd").replace("\r\n", "\n").replace("\r", "\n")
+    return lines.replace("\n", "\r\n")
