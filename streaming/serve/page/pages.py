@@ -53,8 +53,10 @@ _CACHED_AT_MOST: Final = 1024 * 1024
 
 @dataclass(frozen=True)
 class View:
-    """A page: functions for its content and for its rows, which it has in some formats. `is_slow`: its content
-    is read from the tables, not from memory."""
+    """A page: functions for its content and for its rows, which it has in some formats.
+
+    `is_slow`: its content is read from the tables, not from memory.
+    """
 
     page: Callable[[Asked], Page]
     document: Callable[[Asked], Document]
