@@ -1,5 +1,6 @@
 """Values as HTML: names, counts, durations and times."""
 
+import re
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -14,6 +15,7 @@ NOTHING: Final = Markup('<span class="none">&ndash;</span>')
 _SHOWN: Final = 160
 _ENDS: Final = (100, 30)
 _MARK: Final = 6
+_MARKED: Final = re.compile(r" #[0-9a-f]{6}\Z")
 
 _GOOD: Final = frozenset({"OK", "Stable", "current"})
 _BAD: Final = frozenset({"STOPPED", "STALLED", "REWOUND", "critical", "stalled", "unanswered", "removed"})
@@ -23,7 +25,7 @@ _FAIR: Final = frozenset({"WARNING", "warning", "rewind", "behind", "loading", "
 def name_text(name: str) -> str:
     """Return a name as text in which two different names look different: characters that cannot be seen are
     escaped, a long name is shortened, and where characters of others look alike, or some are left out, a part
-    of its SHA-256 follows.
+    of its SHA-256 follows; so it does if the name itself ends like that.
 
     >>> name_text("billing"), name_text("a\\u202eb"), name_text("café")
     ('billing', 'a\\\\u202eb #f04b14', 'café #850f7d')
@@ -32,7 +34,7 @@ def name_text(name: str) -> str:
     if len(shown) > _SHOWN:
         first, last = _ENDS
         shown = f"{shown[:first]} … {shown[-last:]} ({len(name):,} characters)"
-    elif name.isascii() and shown == name:
+    elif name.isascii() and shown == name and not _MARKED.search(name):
         return shown
     return f"{shown} #{fingerprint(name)[:_MARK]}"
 
