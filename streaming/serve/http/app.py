@@ -54,7 +54,7 @@ class Known(Protocol):
     @property
     def publisher(self) -> Publisher: ...
 
-    def is_ready(self) -> bool: ...
+    def readiness(self) -> Mapping[str, bool]: ...
 
 
 def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | None = None) -> Starlette:
@@ -70,9 +70,8 @@ def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | No
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
-        is_ready = known.is_ready()
-        text = "ready\n" if is_ready else "not ready: the tables cannot be read, or the job is not alive\n"
-        return PlainTextResponse(text, 200 if is_ready else 503)
+        readiness = known.readiness()
+        return PlainTextResponse(_on_readiness(readiness, token), 200 if any(readiness.values()) else 503)
 
     async def metrics(request: Request) -> Response:
         body = await _body(known.publisher, _variant(request), wait_s)
@@ -96,6 +95,15 @@ def app_of(known: Known, *, token: str | None, wait_s: float, own_host: str | No
     app = Starlette(routes=routes, middleware=[Middleware(_Guard, token=token, own_host=own_host)])
     app.router.redirect_slashes = False  # it would redirect clients to any host in their `Host` header
     return app
+
+
+def _on_readiness(readiness: Mapping[str, bool], token: str | None) -> str:
+    missing = [name for name, is_ready in readiness.items() if not is_ready]
+    if len(missing) == len(readiness):
+        return "not ready: the tables cannot be read, or the job is not alive\n"
+    if not missing or token is not None:  # no token is required here, so no names
+        return "ready\n"
+    return f"ready, except {', '.join(missing)}: the tables cannot be read, or the job is not alive\n"
 
 
 async def _body(publisher: Publisher, variant: Variant, wait_s: float) -> Body | None:
