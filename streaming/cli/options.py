@@ -16,6 +16,7 @@ from streaming.cli.output import FORMATS, Format, warn
 from streaming.common.times import day_of, from_ms, iso, now_ms, parse_duration_ms, parse_moment
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
+from streaming.settings.clusters import settings_of_cluster
 from streaming.settings.kinds import SERVERS, are_servers
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
@@ -68,6 +69,12 @@ config_option = click.option(
 table_root_option = click.option(
     "--table-root", metavar="DIR|URL", help="Folder or URL of the tables.  [default: warehouse]"
 )
+cluster_option = click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Cluster in [[serve.clusters]] of the settings, whose table_root is used in place of --table-root.",
+)
+table_options = all_of(table_root_option, cluster_option)
 log_format_option = click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -88,10 +95,21 @@ _SETTINGS: Final = {
 """Options that override settings."""
 
 
-def settings_of(config: Path | None, command_config: Path | None = None, **options: str | None) -> Settings:
-    """Read the settings, overridden by the given options of `_SETTINGS` (None: not given)."""
+def settings_of(
+    config: Path | None,
+    command_config: Path | None = None,
+    *,
+    cluster: str | None = None,
+    **options: str | None,
+) -> Settings:
+    """Read the settings, overridden by the given options of `_SETTINGS` and by the `table_root` of a cluster
+    (None: not given)."""
+    if cluster is not None and options.get("table_root") is not None:
+        raise MisuseError("--cluster and --table-root: expected one of them, found both. Leave one out.")
     given = {_SETTINGS[name]: value for name, value in options.items()}
     settings = read_settings(config, given, os.environ)
+    if cluster is not None:
+        settings = settings_of_cluster(settings, cluster, where="--cluster")
     return with_command_config(settings, command_config)
 
 
@@ -318,8 +336,8 @@ def _view() -> "TableStyle":
     return TableStyle(is_wide=given["--wide"], today=None if given["--utc"] else day_of(now_ms()))
 
 
-query_options = all_of(config_option, table_root_option, output_option())
-answer_options = all_of(config_option, table_root_option, output_option("document"))
+query_options = all_of(config_option, table_options, output_option())
+answer_options = all_of(config_option, table_options, output_option("document"))
 
 
 def print_listed(rows: "pa.Table", output: Format, form: Form) -> None:

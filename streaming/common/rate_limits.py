@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import Final, Self
+from collections.abc import Iterable
+from typing import Final, Protocol, Self
 
 _SELDOM_S: Final = 60.0
 _LONGEST_WAIT_S: Final = 60.0
@@ -12,22 +13,25 @@ _END_LIMIT_S: Final = 15.0
 
 
 class OngoingProblems:
-    """Logs each problem as a warning when it begins and when it ends; `about` identifies it."""
+    """Logs each problem as a warning when it begins and when it ends; `about` identifies it.
 
-    def __init__(self, log: logging.Logger) -> None:
-        self._log = log
+    The sentences begin with `where`, such as "cluster shop: ".
+    """
+
+    def __init__(self, log: logging.Logger, where: str = "") -> None:
+        self._log, self._where = log, where
         self._made: dict[str, str] = {}
 
     def make(self, about: str, sentence: str) -> None:
         """Log a problem, unless one with the same `about` is ongoing."""
         if about not in self._made:
-            self._log.warning(sentence)
+            self._log.warning(self._where + sentence)
         self._made[about] = sentence
 
     def settle(self, about: str, sentence: str) -> None:
         """Log the end of the problem, if there was one."""
         if self._made.pop(about, None) is not None:
-            self._log.warning(sentence)
+            self._log.warning(self._where + sentence)
 
 
 class RateLimitedLog:
@@ -96,7 +100,29 @@ class OnDemand(threading.Thread, ABC):
 
     def __exit__(self, *_: object) -> None:
         """Wait for the current work to end, within a bounded time."""
+        end_together([self])
+
+    def stop(self) -> None:
+        """Let the thread end after the current work, without waiting for it."""
         with self.changed:
             self.done = True
             self.changed.notify_all()
-        self.join(_END_LIMIT_S)
+
+
+class Stoppable(Protocol):
+    """A thread that ends some time after it was told to."""
+
+    def stop(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+def end_together(threads: Iterable[Stoppable]) -> None:
+    """Stop threads that were started, and wait for all of them within one bounded time: what hangs in one
+    does not add up."""
+    threads = list(threads)
+    for thread in threads:
+        thread.stop()
+    limit = time.monotonic() + _END_LIMIT_S
+    for thread in threads:
+        thread.join(max(0.0, limit - time.monotonic()))

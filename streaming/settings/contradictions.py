@@ -6,6 +6,7 @@ from typing import Final
 
 from streaming.common.times import MINUTE_MS
 from streaming.model.errors import MisuseError
+from streaming.settings.clusters import CLUSTER_LABEL, settings_of_cluster
 from streaming.settings.model import AlertSettings, GroupAlerts, Settings
 
 LONGEST_HEARTBEAT_MS: Final = 120_000
@@ -28,7 +29,7 @@ _OWN: Final[Mapping[str, str]] = {
 
 def refuse_contradictions(settings: Settings) -> None:
     """Raise `MisuseError` for the first conflict: the settings, the problem, and the change to make."""
-    for contradiction in _of_times(settings):
+    for contradiction in (*_of_times(settings), *_of_clusters(settings)):
         raise MisuseError(f"conflicting settings: {contradiction}")
     _refuse_critical_before_warning(settings.alerts)
 
@@ -108,6 +109,34 @@ def _rules_switched_on(entry: GroupAlerts) -> list[str]:
         "lag_seconds": bool(entry.lag_seconds_ms),
     }
     return [name for name, is_on in switches.items() if is_on]
+
+
+def _of_clusters(settings: Settings) -> Iterator[str]:
+    clusters, by_root = settings.serve.clusters, dict[str, str]()
+    names = [one.name for one in clusters]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield f"two of [[serve.clusters]] have the name {name!r}. Give each another name."
+    for one in clusters:
+        other = by_root.setdefault(_place(one.table_root), one.name)
+        if other != one.name:
+            yield (
+                f"the clusters {other!r} and {one.name!r} of [[serve.clusters]] have the same table_root "
+                f"({one.table_root}). Set the table_root of the job of each."
+            )
+    for listener in settings.serve.kafka:
+        where = f"serve.kafka at {listener.listen}"
+        if listener.cluster:
+            settings_of_cluster(settings, listener.cluster, where=f"{where}: cluster")
+        elif len(clusters) > 1:
+            yield (
+                f"{where} has no cluster, but there are several: a listener answers "
+                f"for one of them. Set its cluster ({', '.join(names)})."
+            )
+    if clusters and CLUSTER_LABEL in settings.metrics.labels:
+        yield (
+            f"metrics.labels has {CLUSTER_LABEL!r}, but with [[serve.clusters]] every series has this label "
+            "already, with the name of its cluster. Remove it from metrics.labels."
+        )
 
 
 def _of_places(settings: Settings) -> Iterator[str]:

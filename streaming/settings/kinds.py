@@ -26,6 +26,7 @@ LONGEST_MS: Final = 36_500 * DAY_MS
 
 SERVERS: Final = "host:port, or several separated by commas (ports up to 65535, IPv6 addresses in brackets)"
 HOST_AND_PORT: Final = "host:port (ports up to 65535, IPv6 addresses in brackets)"
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVER: Final = re.compile(
     r"(?:[A-Za-z0-9_-]+://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\])"
     r":(?P<port>[0-9]{1,5})"
@@ -84,6 +85,15 @@ class Text(Kind):
 
     def further_expectation(self, value: Any) -> str | None:
         return None if self.may_be_empty else super().further_expectation(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Name(Kind):
+    """A name of the user's choice that needs no quotes in labels, URLs and shells: as Kafka allows for
+    topics."""
+
+    def further_expectation(self, value: Any) -> str | None:
+        return None if _NAME.fullmatch(value) else "1 to 249 letters of A-Z and a-z, digits, '.', '_' and '-'"
 
 
 @dataclass(frozen=True, kw_only=True)

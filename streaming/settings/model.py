@@ -16,6 +16,7 @@ from streaming.settings.kinds import (
     FreeTable,
     HostPort,
     Location,
+    Name,
     Number,
     Servers,
     SparkTable,
@@ -182,12 +183,13 @@ class SparkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaListenerSettings:
-    """The address of a listener for Kafka clients, and the advertised one (empty: the one they connected
-    to).
+    """The address of a listener for Kafka clients, the advertised one (empty: the one they connected to), and
+    the name of the cluster whose tables it answers from (empty: the only one).
     """
 
     listen: Annotated[str, HostPort()]
     advertise: Annotated[str, HostPort(may_be_empty=True)] = ""
+    cluster: Annotated[str, Name()] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,9 +224,19 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings:
-    """The listeners of `offsetlake serve`."""
+class ClusterSettings:
+    """A cluster that `offsetlake serve` answers for: its name, and the location of its tables."""
 
+    name: Annotated[str, Name()]
+    table_root: Annotated[str, Location()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """The clusters of `offsetlake serve` (empty: one without a name, at `[tables] root`), and its
+    listeners."""
+
+    clusters: Annotated[tuple[ClusterSettings, ...], Entries(of=ClusterSettings)]
     http: HttpSettings
     kafka: Annotated[tuple[KafkaListenerSettings, ...], Entries(of=KafkaListenerSettings)]
 

@@ -11,6 +11,7 @@ from streaming.common.conf_dir import conf_dir
 from streaming.common.times import parse_duration_ms
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.errors import MisuseError
+from streaming.settings.clusters import settings_by_cluster, settings_of_cluster
 from streaming.settings.contradictions import (
     LONGEST_HEARTBEAT_MS,
     LONGEST_SAMPLING_MS,
@@ -113,6 +114,9 @@ def test_values_of_free_tables_are_spelled_as_java_does(
     settings = read_settings(settings_file(f"[spark.conf]\nname = {value}"))
     assert settings.spark.conf == {"name": passed_on}
 
+
+SHOP = '[[serve.clusters]]\nname = "shop"\ntable_root = "x"\n'
+BANK = '[[serve.clusters]]\nname = "bank"\ntable_root = "s3://bank/x"\n'
 
 MISTAKES = {
     "unknown name": (
@@ -228,6 +232,53 @@ MISTAKES = {
     "a window without samples": (
         'health.window = "90s"\nlog_ends.every = "2m"',
         "health.window is 90 s, but log ends are sampled every 120 s",
+    ),
+    "a cluster with a blank in its name": (
+        '[[serve.clusters]]\nname = "my shop"\ntable_root = "x"',
+        ", line 2: setting 'serve.clusters[1].name' expects 1 to 249 letters of A-Z and a-z, digits, "
+        "'.', '_' and '-', found 'my shop'",
+    ),
+    "a cluster with an empty name": (
+        '[[serve.clusters]]\nname = ""\ntable_root = "x"',
+        "'serve.clusters[1].name' expects 1 to 249 letters",
+    ),
+    "a cluster with a long name": (
+        f'[[serve.clusters]]\nname = "{"x" * 250}"\ntable_root = "x"',
+        "'serve.clusters[1].name' expects 1 to 249 letters",
+    ),
+    "a cluster without a name": (
+        '[[serve.clusters]]\ntable_root = "x"',
+        ", line 1: setting 'serve.clusters[1]' expects a name, found none",
+    ),
+    "a cluster without tables": (
+        '[[serve.clusters]]\nname = "shop"',
+        "setting 'serve.clusters[1]' expects a table_root, found none",
+    ),
+    "two clusters of one name": (
+        f"{SHOP}{SHOP}",
+        "conflicting settings: two of [[serve.clusters]] have the name 'shop'. Give each another name.",
+    ),
+    "two clusters with one root": (
+        f'{SHOP}[[serve.clusters]]\nname = "bank"\ntable_root = "./x/"',
+        "the clusters 'shop' and 'bank' of [[serve.clusters]] have the same table_root (./x/)",
+    ),
+    "a listener of one of several clusters": (
+        f'{SHOP}{BANK}[[serve.kafka]]\nlisten = "127.0.0.1:1"',
+        "serve.kafka at 127.0.0.1:1 has no cluster, but there are several: a listener answers for one of "
+        "them. Set its cluster (shop, bank).",
+    ),
+    "a listener of an unknown cluster": (
+        f'{SHOP}{BANK}[[serve.kafka]]\nlisten = "127.0.0.1:1"\ncluster = "shpo"',
+        "serve.kafka at 127.0.0.1:1: cluster: expected a cluster of [[serve.clusters]] (shop, bank), found "
+        "'shpo'. Did you mean shop?",
+    ),
+    "a listener of a cluster, without any": (
+        '[[serve.kafka]]\nlisten = "127.0.0.1:1"\ncluster = "shop"',
+        "serve.kafka at 127.0.0.1:1: cluster: expected [[serve.clusters]] in the settings, found none.",
+    ),
+    "a label that names the cluster, too": (
+        f'{SHOP}[metrics.labels]\ncluster = "x"',
+        "metrics.labels has 'cluster', but with [[serve.clusters]] every series has this label already",
     ),
     "no address": ('alerts.webhook.url = "hooks.example"', "expects an address such as https://"),
     "no TOML": ("job.trigger", "expected TOML, found an error"),
@@ -346,6 +397,29 @@ def test_trigger_alone_may_be_zero() -> None:
 def test_anything_else_is_no_duration(text: str) -> None:
     with pytest.raises(MisuseError, match="--for: expected a duration"):
         parse_duration_ms(text, name="--for")
+
+
+# --- clusters --------------------------------------------------------------------------------------------
+
+
+def test_each_cluster_has_its_own_root_and_else_the_same_settings(settings_file: Any) -> None:
+    settings = read_settings(settings_file(f'{SHOP}{BANK}[tables]\nroot = "y"\ncomplete_within = "5m"'))
+    own = settings_by_cluster(settings)
+    assert {name: one.tables.root for name, one in own.items()} == {"shop": "x", "bank": "s3://bank/x"}
+    assert all(replace(one, tables=settings.tables) == settings for one in own.values())
+    assert all(replace(one.tables, root="y") == settings.tables for one in own.values())
+    assert settings_of_cluster(settings, "bank", where="--cluster") == own["bank"]
+    assert 'serve.clusters = [{ name = "shop", table_root = "x" }, ' in "\n".join(describe(settings))
+
+
+def test_without_clusters_there_is_one_that_has_no_name() -> None:
+    settings = read_settings()
+    assert settings_by_cluster(settings) == {"": settings}
+
+
+def test_one_cluster_that_is_named_needs_no_name_at_its_listeners(settings_file: Any) -> None:
+    settings = read_settings(settings_file(f'{SHOP}[[serve.kafka]]\nlisten = "127.0.0.1:1"'))
+    assert settings.serve.kafka[0].cluster == ""
 
 
 # --- lists of tables -------------------------------------------------------------------------------------

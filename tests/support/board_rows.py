@@ -15,7 +15,8 @@ AGES: Final = {0: GREEN, 60: ORANGE, 180: RED}
 ANY: Final = {0: GREEN, 1: ORANGE}
 """Where one is one too many."""
 
-OF_TARGET: Final = 'instance="$instance"'
+OF_TARGET: Final = 'instance="$instance", cluster="$cluster"'
+"""Where `serve` names no clusters, `$cluster` is empty, which selects series without the label."""
 OF_GROUP: Final = 'group="$group"'
 OF_TOPIC: Final = 'topic=~"$topic"'
 OLDEST_COMMIT: Final = "group_topic_oldest_commit_timestamp_seconds"

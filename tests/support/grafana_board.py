@@ -1,7 +1,7 @@
 """The board of Grafana, conf/grafana/offsetlake.json, written by grafana-foundation-sdk: `make board`.
 
 It stands on the metrics alone, not on the rules of conf/prometheus, and on a single data source. It shows
-what one target tells, `$instance`: several serve several clusters, whose groups may have the same names.
+what one target tells, `$instance`, of one cluster, `$cluster`: groups of several may have the same names.
 """
 
 import json
@@ -41,7 +41,15 @@ def board() -> dict[str, Any]:
                 "instance",
                 "Serve",
                 "label_values(offsetlake_info, instance)",
-                "The offsetlake serve that is scraped: one for each cluster.",
+                "The offsetlake serve that is scraped.",
+            )
+        )
+        .with_variable(
+            picker(
+                "cluster",
+                "Cluster",
+                'label_values(offsetlake_info{instance="$instance"}, cluster)',
+                "The cluster, if the offsetlake serve has several ([[serve.clusters]]); otherwise none.",
             )
         )
         .with_variable(

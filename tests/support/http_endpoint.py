@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 
 from logged import logged
 
+from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.listener import HttpListener
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.metrics_source import ServedMetrics
+from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
 
@@ -50,7 +52,7 @@ class Opened:
 
 @contextmanager
 def opened(
-    tables: Tables,
+    tables: Tables | Mapping[str, str],
     *,
     token: str | None = None,
     behind_proxy: bool = False,
@@ -58,14 +60,17 @@ def opened(
     every_s: float = 0.1,
     follows: bool = True,
 ) -> Iterator[Opened]:
-    """Open an endpoint over tables that are followed."""
+    """Open an endpoint over tables that are followed; of several clusters by name their table roots."""
     settings = read_settings()
     with logged("streaming.serve") as said, ExitStack() as stack:
-        tailer = Tailer(tables, every_s=0.05, counters=Counters())
-        telling = ServedMetrics(settings, tables, tailer)
-        telling.publisher._every_s = telling._refresher._every_s = every_s
-        if follows:
-            stack.enter_context(tailer)
+        roots = {"": tables.root} if isinstance(tables, Tables) else tables
+        clusters = [served(name, root, settings) for name, root in roots.items()]
+        telling = ServedMetrics(settings, clusters)
+        telling.publisher._every_s = every_s
+        for cluster in clusters:
+            cluster.refresher._every_s = every_s
+            if follows:
+                stack.enter_context(cluster.tailer)
         stack.enter_context(telling)
         endpoint = stack.enter_context(
             HttpListener(
@@ -77,7 +82,15 @@ def opened(
                 limits=limits or HttpLimits(),
             )
         )
-        yield Opened(endpoint, tailer, telling, said)
+        yield Opened(endpoint, clusters[0].tailer, telling, said)
+
+
+def served(name: str, root: str, settings: Settings) -> ServedCluster:
+    """Return a cluster whose tables are looked at often."""
+    own = replace(settings, tables=replace(settings.tables, root=root))
+    cluster = ServedCluster.of(name, own, counters=Counters())
+    cluster.tailer._every_s = 0.05
+    return cluster
 
 
 def quick(**changed: float) -> HttpLimits:

@@ -46,6 +46,7 @@ def alerts(
     bootstrap_server: str | None,
     command_config: Path | None,
     table_root: str | None,
+    cluster: str | None,
     output: Output,
     config: Path | None,
 ) -> None:
@@ -71,7 +72,9 @@ def alerts(
         )
     if evaluate and closed_too:
         raise MisuseError("--evaluate and --all: expected one of them, found both.")
-    settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
+    settings = settings_of(
+        config, command_config, table_root=table_root, cluster=cluster, bootstrap_server=bootstrap_server
+    )
     tables = tables_of(settings)
     if evaluate:
         warn(exposed_secrets(settings, config, command_config))

@@ -20,7 +20,7 @@ from streaming.cli.options import (
     output_option,
     settings_of,
     since_option,
-    table_root_option,
+    table_options,
     topic_option,
     within_option,
 )
@@ -50,6 +50,7 @@ def expiring(
     asking: Asking,
     output: Output,
     table_root: str | None,
+    cluster: str | None,
     config: Path | None,
     bootstrap_server: str | None,
     command_config: Path | None,
@@ -73,7 +74,9 @@ def expiring(
             "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know the current "
             "log start and end offsets."
         )
-    settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
+    settings = settings_of(
+        config, command_config, table_root=table_root, cluster=cluster, bootstrap_server=bootstrap_server
+    )
     within_ms = None if within is None else parse_duration_ms(within, name="--within")
     then = f" within {within}" if within else ""
 
@@ -101,7 +104,7 @@ def expiring(
 @since_option
 @asking_options
 @config_option
-@table_root_option
+@table_options
 @output_option("document", "reset-csv")
 def removed(
     groups: tuple[str, ...],
@@ -110,6 +113,7 @@ def removed(
     asking: Asking,
     output: Output | Literal["reset-csv"],
     table_root: str | None,
+    cluster: str | None,
     config: Path | None,
 ) -> int:
     """Show which committed offsets were removed, when and why, with their last value.
@@ -131,7 +135,7 @@ def removed(
     from streaming.queries import removed as removals
 
     start = to_ms(asking.since(since))
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
     then = " in that time" if start is not None else ""
 
     def answer(asked: AskedSnapshot) -> tuple["Listing", Found, "pa.Table", bool, list[str]]:

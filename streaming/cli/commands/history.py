@@ -62,6 +62,7 @@ def history(
     every: str | None,
     asking: Asking,
     table_root: str | None,
+    cluster: str | None,
     output: Output,
     config: Path | None,
 ) -> int:
@@ -88,7 +89,7 @@ def history(
         raise MisuseError(
             f"--until: expected a time after --since {since}, found {until}, which is before it."
         )
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
     question = Question.of(settings, asking, groups, topics, among="history")
     if every is not None:
         if first is None or events or asking.as_of:

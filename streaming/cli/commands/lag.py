@@ -62,6 +62,7 @@ def lag(
     watch: bool,
     asking: Asking,
     table_root: str | None,
+    cluster: str | None,
     output: Output,
     config: Path | None,
 ) -> int:
@@ -80,7 +81,7 @@ def lag(
     refuse_both(groups, all_groups=all_groups)
     if watch and (asking.as_of or output != "table"):
         raise MisuseError("--watch: expected neither --as-of nor --output beside it, found one.")
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
     least_ms = None if min_time is None else parse_duration_ms(min_time, name="--min-time")
     least = min_lag, None if least_ms is None else least_ms / 1_000
     ask = partial(_print_lag, groups, topics, by, least, asking, settings, output)
@@ -142,6 +143,7 @@ def health(
     until: str | None,
     asking: Asking,
     table_root: str | None,
+    cluster: str | None,
     output: Output,
     config: Path | None,
 ) -> int:
@@ -166,7 +168,7 @@ def health(
             "--since and --until: expected without --as-of, and the second only beside the first. "
             "--as-of is one moment."
         )
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
     question = Question.of(settings, asking, groups, topics, among="history" if first else "assigned")
     start, end = to_ms(first), asking.now if last is None else to_ms(last)
     rows, found = question.ask(_health if start is None else partial(_health_changes, since=start, until=end))

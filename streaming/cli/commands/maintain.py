@@ -12,7 +12,7 @@ from streaming.cli.output import Format
 
 @click.command()
 @query_options
-def maintain(table_root: str | None, output: Format, config: Path | None) -> None:
+def maintain(table_root: str | None, cluster: str | None, output: Format, config: Path | None) -> None:
     """Compact the tables, delete rows past their retention, and delete unused files.
 
     A running job does this by itself ([tables] maintain_every); running it beside the job is safe. Schedule
@@ -29,7 +29,7 @@ def maintain(table_root: str | None, output: Format, config: Path | None) -> Non
     from streaming.maintenance.trimming import KeepTimes
     from streaming.settings.created_files import created_files
 
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
     with created_files(settings.job.readable_by_group):
         reports = maintenance.maintain(tables_of(settings), KeepTimes.of(settings), clock=now_ms)
     rows = pa.Table.from_pylist([asdict(report) for report in reports], maintenance.REPORT)

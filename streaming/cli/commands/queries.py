@@ -55,6 +55,7 @@ def offsets(
     command_config: Path | None,
     asking: Asking,
     table_root: str | None,
+    cluster: str | None,
     output: Output,
     config: Path | None,
 ) -> int:
@@ -78,7 +79,9 @@ def offsets(
             "--as-of and --bootstrap-server: expected one of them, found both. Brokers only know the current "
             "log end offsets."
         )
-    settings = settings_of(config, command_config, table_root=table_root, bootstrap_server=bootstrap_server)
+    settings = settings_of(
+        config, command_config, table_root=table_root, cluster=cluster, bootstrap_server=bootstrap_server
+    )
     asks_brokers = bool(bootstrap_server or command_config)
 
     def answer(asked: AskedSnapshot) -> tuple["pa.Table", Found, list[str]]:
@@ -130,6 +133,7 @@ def groups(
     verbose: bool,
     asking: Asking,
     table_root: str | None,
+    cluster: str | None,
     output: Output,
     config: Path | None,
 ) -> int:
@@ -157,7 +161,7 @@ def groups(
         raise MisuseError("--members: expected no --list, --state or --type beside it, found one.")
     wanted_states = words_of(states, STATES, name="--state", comparable=comparable_state)
     wanted_types = words_of(types, TYPES, name="--type")
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
 
     def ask(asked: AskedSnapshot) -> tuple["Answer", "pa.Table | None", Found]:
         answer: Answer
@@ -189,7 +193,14 @@ def groups(
 @click.argument("query")
 @asking_options
 @answer_options
-def sql(query: str, asking: Asking, table_root: str | None, output: Output, config: Path | None) -> None:
+def sql(
+    query: str,
+    asking: Asking,
+    table_root: str | None,
+    cluster: str | None,
+    output: Output,
+    config: Path | None,
+) -> None:
     """Run one SQL query over the tables, and over live_offsets, live_groups, lag and health.
 
     Read-only: SELECT, SHOW TABLES and DESCRIBE. `offsets` and `groups` are as of the last fold,
@@ -205,7 +216,7 @@ def sql(query: str, asking: Asking, table_root: str | None, output: Output, conf
     from streaming.cli.own_process import bounded
     from streaming.queries.sql import run_sql
 
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
     answer = run_sql(tables_of(settings), query, asking.as_of, health=settings.health, bounded=bounded)
     about = asking.checked(answer.as_of)
     print_answer(answer.rows, output, forms.SQL, about)
@@ -219,7 +230,12 @@ def sql(query: str, asking: Asking, table_root: str | None, output: Output, conf
 @asking_options
 @answer_options
 def status(
-    only_totals: bool, asking: Asking, table_root: str | None, output: Output, config: Path | None
+    only_totals: bool,
+    asking: Asking,
+    table_root: str | None,
+    cluster: str | None,
+    output: Output,
+    config: Path | None,
 ) -> None:
     """Show how far the job has read each offsets partition, and its counters.
 
@@ -232,7 +248,7 @@ def status(
 
     if only_totals and asking.as_of:
         raise MisuseError("--totals and --as-of: expected one of them, found both. Past totals are not kept.")
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
     with_alerts = output == "table" and not asking.as_of
 
     def answer(asked: AskedSnapshot) -> tuple["AsOf", list[str]]:

@@ -13,7 +13,7 @@ from streaming.cli.options import (
     config_option,
     group_options,
     settings_of,
-    table_root_option,
+    table_options,
     topic_option,
 )
 from streaming.cli.output import write_for_programs
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@all_of(group_options, topic_option, asking_options, config_option, table_root_option)
+@all_of(group_options, topic_option, asking_options, config_option, table_options)
 def restore(
     groups: tuple[str, ...],
     topics: tuple[str, ...],
     asking: Asking,
     table_root: str | None,
+    cluster: str | None,
     config: Path | None,
 ) -> int:
     """Print the positions of groups at a past moment, in the format of kafka-consumer-groups --from-file.
@@ -53,7 +54,7 @@ def restore(
         raise MisuseError("restore: expected a group, found none. Name it: --group G.")
     if asking.as_of is None:
         raise MisuseError("restore: expected --as-of, found none. Add a time: --as-of -2h.")
-    settings = settings_of(config, table_root=table_root)
+    settings = settings_of(config, table_root=table_root, cluster=cluster)
     rows, found, one_group, running = Question.of(settings, asking, groups, topics).ask(_restored)
     write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))
     warned = position_warnings(rows.filter(rows["warning"].is_valid()).to_pylist())

@@ -12,10 +12,11 @@ from streaming.cli.options import (
     config_option,
     log_format_option,
     settings_of,
+    table_options,
     table_root_option,
-    tables_of,
 )
 from streaming.model.errors import MisuseError
+from streaming.settings.clusters import settings_by_cluster, settings_of_cluster
 from streaming.settings.exposed import exposed_secrets
 from streaming.settings.kinds import HOST_AND_PORT, host_and_port
 from streaming.settings.model import KafkaListenerSettings, Settings
@@ -64,6 +65,9 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
     "the client connected]",
 )
 @table_root_option
+@click.option(
+    "--cluster", metavar="NAME", help="With --kafka: the cluster to answer for, of several in the settings."
+)
 @config_option
 @log_format_option
 def serve(
@@ -74,6 +78,7 @@ def serve(
     kafka: str | None,
     advertise: str | None,
     table_root: str | None,
+    cluster: str | None,
     config: Path | None,
     log_format: "LogFormat",
 ) -> None:
@@ -91,22 +96,45 @@ def serve(
     from streaming.cli.console import Console
     from streaming.serve.process.serving import serve as serve_listeners
 
-    settings = _with_listener(settings_of(config, table_root=table_root), kafka, advertise)
+    settings = _with_listener(_settings(config, table_root), kafka, advertise, cluster)
     settings = _with_http(settings, http, no_http=no_http, token_file=token_file, behind_proxy=behind_proxy)
     with Console(log_format):
         for sentence in exposed_secrets(settings, config):
             _log.warning(sentence)
-        serve_listeners(settings, tables_of(settings))
+        serve_listeners(settings)
         _log.info("stopped")
 
 
-def _with_listener(settings: Settings, kafka: str | None, advertise: str | None) -> Settings:
+def _settings(config: Path | None, table_root: str | None) -> Settings:
+    """Read the settings; raises `MisuseError` if `--table-root` is given, and the settings name clusters."""
+    settings = settings_of(config, table_root=table_root)
+    if table_root is not None and settings.serve.clusters:
+        raise MisuseError(
+            "--table-root: expected settings without [[serve.clusters]] beside it, found "
+            f"{', '.join(one.name for one in settings.serve.clusters)}, each with a table_root. Leave one of "
+            "the two out."
+        )
+    return settings
+
+
+def _with_listener(
+    settings: Settings, kafka: str | None, advertise: str | None, cluster: str | None
+) -> Settings:
     """Replace the Kafka listeners in the settings by the one in the options."""
     if kafka is None:
-        if advertise is not None:
-            raise MisuseError("--advertise: expected --kafka beside it, found none.")
+        for name, value in (("--advertise", advertise), ("--cluster", cluster)):
+            if value is not None:
+                raise MisuseError(f"{name}: expected --kafka beside it, found none.")
         return settings
-    listener = KafkaListenerSettings(listen=kafka, advertise=advertise or "")
+    if cluster is not None:
+        settings_of_cluster(settings, cluster, where="--cluster")
+    elif len(settings.serve.clusters) > 1:
+        names = ", ".join(one.name for one in settings.serve.clusters)
+        raise MisuseError(
+            f"--kafka: expected --cluster beside it, because the settings name several clusters ({names}), "
+            "found none. Add --cluster with the one to answer for."
+        )
+    listener = KafkaListenerSettings(listen=kafka, advertise=advertise or "", cluster=cluster or "")
     return replace(settings, serve=replace(settings.serve, kafka=(listener,)))
 
 
@@ -130,9 +158,9 @@ def _with_http(
 
 @click.command()
 @click.option("--openmetrics", is_flag=True, help="Print OpenMetrics instead of Prometheus' text format.")
-@table_root_option
+@table_options
 @config_option
-def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> None:
+def metrics(openmetrics: bool, table_root: str | None, cluster: str | None, config: Path | None) -> None:
     """Print the metrics of `serve` once, without counters.
 
     For cron, and node_exporter's textfile collector.
@@ -143,7 +171,10 @@ def metrics(openmetrics: bool, table_root: str | None, config: Path | None) -> N
     from streaming.cli.output import write_bytes
     from streaming.serve.process.metrics_source import metrics_once
 
-    settings = settings_of(config, table_root=table_root)
+    if cluster is None:
+        clusters = settings_by_cluster(_settings(config, table_root))
+    else:
+        clusters = {cluster: settings_of(config, table_root=table_root, cluster=cluster)}
     with logs_to(Warnings()):
-        pieces = metrics_once(settings, tables_of(settings), "openmetrics" if openmetrics else "text")
+        pieces = metrics_once(clusters, "openmetrics" if openmetrics else "text")
     write_bytes(pieces)

@@ -33,7 +33,7 @@ _LONGEST_PAUSE_S: Final = 120.0
 IDLE_S: Final = 300.0
 """After this time without a request no more assessments are made."""
 
-_LONGEST_WAIT_S: Final = 20.0
+LONGEST_WAIT_S: Final = 20.0
 """A request gets the assessment before if a new one takes longer."""
 
 _WAIT_S: Final = 60.0
@@ -42,7 +42,10 @@ _OLD_MS: Final = 5 * MINUTE_MS
 
 
 class Refresher(OnDemand):
-    """Makes assessments of the newest snapshot (`snapshot`) within a `with` block."""
+    """Makes assessments of the newest snapshot (`snapshot`) within a `with` block.
+
+    Messages about errors begin with `where`.
+    """
 
     def __init__(
         self,
@@ -53,27 +56,36 @@ class Refresher(OnDemand):
         expiry: ExpirySettings,
         every_s: float = EVERY_S,
         clock: Callable[[], int] = now_ms,
+        where: str = "",
     ) -> None:
         super().__init__("offsetlake-assessment")
         self._tables, self._snapshot = tables, snapshot
         self._health, self._expiry = health, expiry
         self._habits = habits_by(health)
         self._every_s, self._clock = every_s, clock
-        self._problems = OngoingProblems(_log)
+        self._problems = OngoingProblems(_log, where)
         self._assessment = Assessment.none()
         self._asked_at = -IDLE_S
         self._made_at = -IDLE_S
         self._pause_s = every_s
+        self._was_awaited = False
+        """Whether a request waited in vain since the last assessment: the next ones do not wait."""
 
-    def current(self) -> Assessment:
-        """Return the newest assessment, empty once it has expired. After a long time without requests, wait
-        for a new one."""
+    def ask(self) -> None:
+        """Request an assessment, without waiting for it."""
         with self.changed:
             self._asked_at = monotonic()
             self.changed.notify_all()
-            limit = self._asked_at + _LONGEST_WAIT_S
-            while not self.done and self._is_too_old() and monotonic() < limit:
+
+    def current(self, *, until: float | None = None) -> Assessment:
+        """Return the newest assessment, empty once it has expired. After a long time without requests, wait
+        for a new one, once and at most 20 s, or `until` a moment (monotonic)."""
+        self.ask()
+        limit = monotonic() + LONGEST_WAIT_S if until is None else until
+        with self.changed:
+            while not self.done and self._is_awaited() and monotonic() < limit:
                 self.changed.wait(limit - monotonic())
+            self._was_awaited = self._is_too_old()
             return self._given_out(self._assessment)
 
     def make(self) -> Assessment:
@@ -105,7 +117,7 @@ class Refresher(OnDemand):
         return_freed_memory()
         with self.changed:
             self._assessment = made = self._given_out(made)
-            self._made_at = monotonic()
+            self._made_at, self._was_awaited = monotonic(), False
             self.changed.notify_all()
         return made
 
@@ -114,6 +126,9 @@ class Refresher(OnDemand):
 
     def _given_out(self, assessment: Assessment) -> Assessment:
         return assessment if self._clock() - assessment.moment < _OLD_MS else Assessment.none()
+
+    def _is_awaited(self) -> bool:
+        return self._is_too_old() and not self._was_awaited
 
     def _is_too_old(self) -> bool:
         return monotonic() - self._made_at >= max(IDLE_S, 3 * self._pause_s)

@@ -39,7 +39,7 @@ class Known(Protocol):
     @property
     def pages(self) -> Pages: ...
 
-    def is_ready(self) -> bool: ...
+    def readiness(self) -> Mapping[str, bool]: ...
 
 
 def app_of(known: Known, *, login: Login | None, wait_s: float, own_host: str | None = None) -> Starlette:
@@ -52,9 +52,9 @@ def app_of(known: Known, *, login: Login | None, wait_s: float, own_host: str | 
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
-        is_ready = known.is_ready()
-        text = "ready\n" if is_ready else "not ready: the tables cannot be read, or the job is not alive\n"
-        return PlainTextResponse(text, 200 if is_ready else 503)
+        readiness = known.readiness()
+        text = _on_readiness(readiness, has_token=login is not None)
+        return PlainTextResponse(text, 200 if any(readiness.values()) else 503)
 
     async def metrics(request: Request) -> Response:
         body = await _body(known.publisher, _variant(request), wait_s)
@@ -80,6 +80,15 @@ def app_of(known: Known, *, login: Login | None, wait_s: float, own_host: str | 
     app = Starlette(routes=routes, middleware=[guard])
     app.router.redirect_slashes = False  # it would redirect clients to any host in their `Host` header
     return app
+
+
+def _on_readiness(readiness: Mapping[str, bool], *, has_token: bool) -> str:
+    missing = [name for name, is_ready in readiness.items() if not is_ready]
+    if len(missing) == len(readiness):
+        return "not ready: the tables cannot be read, or the job is not alive\n"
+    if not missing or has_token:  # this path requires no token, so it tells no names
+        return "ready\n"
+    return f"ready, except {', '.join(missing)}: the tables cannot be read, or the job is not alive\n"
 
 
 async def _body(publisher: Publisher, variant: Variant, wait_s: float) -> Body | None:

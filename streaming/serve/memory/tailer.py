@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final, Self
 
-from streaming.common.rate_limits import OngoingProblems
+from streaming.common.rate_limits import OngoingProblems, end_together
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
 from streaming.serve.memory.reading import Counting, Reading, read_alerts, read_batches, read_log_ends
@@ -25,7 +25,6 @@ _RETRY_FACTOR: Final = 10
 """A failed read is retried after this multiple of its duration: it may have read everything."""
 
 _LONGEST_WAIT_S: Final = 30.0
-_END_LIMIT_S: Final = 15.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,8 @@ class Tailer(threading.Thread):
     """Keeps the newest snapshot within a `with` block; where a read fails, the former state remains.
 
     `current` is replaced as a whole, so a caller that takes it once has one consistent snapshot.
-    `MemorySnapshot.age_ms` is its age, and `last_poll` holds the errors of the last poll.
+    `MemorySnapshot.age_ms` is its age, and `last_poll` holds the errors of the last poll. Messages about
+    errors begin with `where`.
     """
 
     def __init__(
@@ -50,13 +50,14 @@ class Tailer(threading.Thread):
         every_s: float = EVERY_S,
         clock: Callable[[], int] = now_ms,
         counters: Counting | None = None,
+        where: str = "",
     ) -> None:
         super().__init__(name="offsetlake-snapshot", daemon=True)
         self.last_poll: Poll | None = None
         self._tables = tables
         self._every_s = every_s
         self._clock = clock
-        self._problems = OngoingProblems(_log)
+        self._problems = OngoingProblems(_log, where)
         self._reading = Reading(snapshot=MemorySnapshot.none(), counters=counters)
         self._failures: Mapping[str, str] = {}
         self._not_before: dict[str, float] = {}
@@ -111,5 +112,8 @@ class Tailer(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         """End after the poll in progress, within a bounded time."""
+        end_together([self])
+
+    def stop(self) -> None:
+        """Let the thread end after the poll in progress, without waiting for it."""
         self._done.set()
-        self.join(_END_LIMIT_S)

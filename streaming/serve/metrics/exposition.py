@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from streaming.serve.metrics.labels import is_label_name, label_value
 from streaming.serve.metrics.series import Constant, Family, Head, Series, lines_of
 from streaming.serve.metrics.series_filter import Granularity, SeriesFilter, idle_groups
 from streaming.serve.metrics.source import MetricsSource
+from streaming.settings.clusters import CLUSTER_LABEL
 from streaming.settings.model import MetricsSettings
 
 Format = Literal["text", "openmetrics"]
@@ -40,14 +42,45 @@ _QUICKEST: Final = 1
 
 
 class Exposition:
-    """Builds the metric families that the settings select, response after response: admission depends on
-    earlier responses (`admission`)."""
+    """Builds the metric families of some clusters that the settings select, response after response."""
 
-    def __init__(self, settings: MetricsSettings) -> None:
-        """Raises `MisuseError` for labels that no series can have."""
-        self._settings = settings
+    def __init__(self, settings: MetricsSettings, clusters: Iterable[str] = ("",)) -> None:
+        """`clusters` are their names; the series of one without a name have no label for it.
+
+        Raises `MisuseError` for labels that no series can have.
+        """
+        self._of_each = {name: ClusterExposition(settings, name) for name in clusters}
+
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        """By name of the cluster a message about what its last response lacks; empty: nothing."""
+        return {name: one.admission.warning for name, one in self._of_each.items()}
+
+    def families(self, *sources: MetricsSource) -> list[Family]:
+        """Return all metrics with series, each once, those of one cluster in the order of the catalogue."""
+        return _merged([self._of_each[source.cluster].families(source) for source in sources])
+
+
+def _merged(of_each: Sequence[Sequence[Family]]) -> list[Family]:
+    """Join the lines of families with the same name, which may not be apart in an exposition."""
+    by_name: dict[str, list[Family]] = {}
+    for family in chain.from_iterable(of_each):
+        by_name.setdefault(family.head.name, []).append(family)
+    return [
+        Family(first.head, memoryview(b"".join([first.lines, *(one.lines for one in others)])))
+        if others
+        else first
+        for first, *others in by_name.values()
+    ]
+
+
+class ClusterExposition:
+    """The metric families of one cluster; admission depends on earlier responses (`admission`)."""
+
+    def __init__(self, settings: MetricsSettings, name: str) -> None:
+        self._settings, self._name = settings, name
         self._granularity = Granularity(settings)
-        self._constants = _constants(settings)
+        self._constants = _constants(settings) | ({CLUSTER_LABEL: Constant(name)} if name else {})
         self.admission: Final = Admission(settings.max_series)
 
     def families(self, source: MetricsSource) -> list[Family]:
@@ -61,8 +94,8 @@ class Exposition:
         by_name: dict[str, list[Series]] = {}
         for series in (*of_job, *chosen):
             by_name.setdefault(series.metric.name, []).append(series)
-        named = self._settings.labels.get(CLUSTER_NAME, source.snapshot.progress.cluster_id or "")
-        cluster = Constant(label_value(named))
+        named = self._name or source.snapshot.progress.cluster_id or ""
+        cluster = Constant(label_value(self._settings.labels.get(CLUSTER_NAME, named)))
         return [
             Family(head, lines)
             for metric in CATALOGUE

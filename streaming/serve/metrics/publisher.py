@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final, NamedTuple
@@ -53,18 +53,18 @@ class Body:
 
 
 class Publisher(OnDemand):
-    """Builds bodies from `source` within a `with` block; its argument is how long the last build took (s;
-    None: there was none)."""
+    """Builds bodies from `sources`, one per cluster, within a `with` block; its argument is how long the last
+    build took (s; None: there was none)."""
 
     def __init__(
         self,
-        source: Callable[[float | None], MetricsSource],
+        sources: Callable[[float | None], Sequence[MetricsSource]],
         exposition: Exposition,
         *,
         every_s: float = EVERY_S,
     ) -> None:
         super().__init__("offsetlake-metrics")
-        self._source, self._exposition, self._every_s = source, exposition, every_s
+        self._sources, self._exposition, self._every_s = sources, exposition, every_s
         self._problems = OngoingProblems(_log)
         self._bodies: dict[Variant, Body] = {}
         self._asked: dict[Variant, float] = {}
@@ -90,8 +90,9 @@ class Publisher(OnDemand):
             self._began_at = began = monotonic()
             asked = [variant for variant, at in self._asked.items() if began - at < IDLE_S]
             self._count += 1
-        families = self._exposition.families(self._source(self._took_s))
-        self._warn(self._exposition.admission.warning)
+        families = self._exposition.families(*self._sources(self._took_s))
+        for cluster, lacks in self._exposition.lacks.items():
+            self._warn(cluster, lacks)
         plain = {variant.style: written(families, variant.style) for variant in asked}
         bodies = {
             variant: Body(
@@ -116,12 +117,13 @@ class Publisher(OnDemand):
         else:
             self._problems.settle("metrics", "metrics are built again")
 
-    def _warn(self, lacks: str) -> None:
-        """Log once what the metrics lack, and once that they no longer lack anything."""
+    def _warn(self, cluster: str, lacks: str) -> None:
+        """Log once what the metrics of a cluster lack, and once that they no longer lack anything."""
+        about, where = f"max_series {cluster}", f"cluster {cluster}: " if cluster else ""
         if lacks:
-            self._problems.make("max_series", lacks)
+            self._problems.make(about, where + lacks)
         else:
-            self._problems.settle("max_series", "metrics: no group is withheld any more")
+            self._problems.settle(about, f"{where}metrics: no group is withheld any more")
 
     def wait_s(self) -> float:
         """Return the seconds until the next build is due: less where a variant has no body yet."""

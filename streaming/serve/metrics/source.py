@@ -28,8 +28,9 @@ class KafkaCounts:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MetricsSource:
-    """The input of one response, at the moment `now` (ms).
+    """The input of one response about one cluster at the moment `now` (ms).
 
+    `cluster` is its name (empty: the only one, which is not named).
     `snapshot` is the newest, `assessment` may be of an earlier one. `counters` None: nothing is counted,
     because this is the only response. `failures` are the errors of reading the tables, `rules` the ids of the
     alert rules, and `took_s` is how long the response before took.
@@ -45,6 +46,7 @@ class MetricsSource:
     kafka: KafkaCounts | None = None
     took_s: float | None = None
     rules: Sequence[str] = ()
+    cluster: str = ""
 
     @cached_property
     def current(self) -> Assessment:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,10 @@ from streaming.queries.as_of import AsOf
 from streaming.queries.bound.lag import SnapshotLagQueries
 from streaming.queries.bound.offsets import SnapshotQueries
 from streaming.serve.assessment.assessment import Assessment
+from streaming.serve.assessment.cluster import ServedCluster
+from streaming.serve.assessment.counters import Counters
 from streaming.serve.memory.snapshot import MemorySnapshot
+from streaming.serve.page.rate import CommitRate
 from streaming.settings.model import Settings
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
@@ -41,28 +44,55 @@ class NotFoundError(OffsetlakeError):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageCluster:
-    """A cluster of the pages: its name (empty if there is only one), settings and tables, and functions for
-    its newest snapshot and assessment, the commits a minute before a moment (ms; None: not known yet), and
-    the failures of reading its tables."""
+    """A cluster of the pages, and how many commits a minute it has."""
 
-    name: str
-    settings: Settings
-    tables: Tables
-    snapshot: Callable[[], MemorySnapshot]
-    assessment: Callable[[], Assessment]
-    commits_per_minute: Callable[[int], float | None]
-    failures: Callable[[], Sequence[str]]
+    served: ServedCluster
+    rate: CommitRate
+
+    @classmethod
+    def of(cls, served: ServedCluster) -> Self:
+        return cls(served=served, rate=CommitRate())
+
+    @property
+    def name(self) -> str:
+        """The name of the cluster; empty if there is only one."""
+        return self.served.name
+
+    @property
+    def settings(self) -> Settings:
+        return self.served.settings
+
+    @property
+    def tables(self) -> Tables:
+        return self.served.tables
+
+    def snapshot(self) -> MemorySnapshot:
+        return self.served.tailer.current
+
+    def assessment(self) -> Assessment:
+        return self.served.refresher.current()
+
+    def failures(self) -> list[str]:
+        return self.served.failures()
+
+    def commits_per_minute(self, now: int) -> float | None:
+        """Return the commits a minute before `now` (ms); None: not known yet."""
+        counters = self.served.tailer.newest.counters
+        if not isinstance(counters, Counters):
+            return None
+        return self.rate.per_minute(now, counters.commits_in_all)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Asked:
-    """A request: the path without `.json` or `.csv`, the parameters of the address, the cluster, and the
-    present moment (ms)."""
+    """A request: the path without `.json` or `.csv`, the parameters of the address, the cluster, the present
+    moment (ms), and all clusters."""
 
     path: str
     parameters: Mapping[str, str]
     cluster: PageCluster
     now: int
+    clusters: Sequence[PageCluster] = ()
 
     # --- parameters ------------------------------------------------------------------------------------
 

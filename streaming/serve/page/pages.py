@@ -13,12 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from streaming.common.row_lines import csv_pieces, document_pieces
 from streaming.common.times import in_words, iso
 from streaming.model.errors import MisuseError, OffsetlakeError
+from streaming.queries.as_of import AsOf
 from streaming.queries.reset_csv import reset_lines
 from streaming.serve.page import cells, charts
 from streaming.serve.page.asked import Asked, NotFoundError, PageCluster
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views import (
     alerts,
+    clusters,
     expiring,
     group,
     groups,
@@ -66,6 +68,7 @@ class View:
 
 VIEWS: Final[Mapping[str, View]] = {
     "/": View(overview.page, overview.document),
+    "/clusters": View(clusters.page, clusters.document),
     "/events": View(overview.events, overview.events_document, is_slow=True),
     "/groups": View(groups.page, groups.document),
     "/group": View(group.page, group.document),
@@ -140,17 +143,9 @@ class Pages:
             asked = self._asked(path, parameters, now)
         except OffsetlakeError:
             return None
-        progress, about = asked.snapshot.progress, asked.about
-        held = (
-            progress.sequence,
-            progress.heartbeat,
-            asked.assessment.moment,
-            about.is_last_known,
-            len(about.completeness.outdated),
-            len(asked.cluster.failures()),
-            now // _AGES_MS,
-        )
-        return f'"{self._run}-{"-".join(map(str, held))}"'
+        wanted = self.clusters if asked.path == "/clusters" else [asked.cluster]
+        held = [_state_of(cluster, now) for cluster in wanted]
+        return f'"{self._run}-{now // _AGES_MS}-{"-".join(held)}"'
 
     def respond(self, path: str, parameters: Mapping[str, str], now: int) -> Response:
         """Answer an address; errors are pages too."""
@@ -188,7 +183,7 @@ class Pages:
         if name is not None and name not in known:
             raise NotFoundError(f"cluster {name!r}: expected one of {', '.join(known)}, found another.")
         cluster = self.clusters[0] if name is None else known[name]
-        return Asked(path=path, parameters=parameters, cluster=cluster, now=now)
+        return Asked(path=path, parameters=parameters, cluster=cluster, now=now, clusters=self.clusters)
 
     def _html(self, view: View, asked: Asked) -> bytes:
         page = view.page(asked)
@@ -210,11 +205,16 @@ class Pages:
             "is_live": page is not None and page.is_live,
             "shortcomings": [] if about is None else [*about.shortcomings(), *silence],
             "failures": list(asked.cluster.failures()),
-            "navigation": [(asked.url(path), text, path == asked.path) for path, text in _NAVIGATION],
+            "navigation": [(asked.url(path), text, path == asked.path) for path, text in self._navigation],
             "clusters": [(one.name, one is asked.cluster) for one in self.clusters],
             "has_login": self.has_login,
             "run": self._run,
         }
+
+    @property
+    def _navigation(self) -> list[tuple[str, str]]:
+        several = [("/clusters", "Clusters")] if len(self.clusters) > 1 else []
+        return [*several, *_NAVIGATION]
 
     def _error(
         self,
@@ -235,6 +235,21 @@ class Pages:
         return Response(
             status=status_code, content_type=_TYPES["html"], pieces=[text.encode("utf-8", "backslashreplace")]
         )
+
+
+def _state_of(cluster: PageCluster, now: int) -> str:
+    """Return what changes with the content of a cluster's pages."""
+    progress, within_ms = cluster.snapshot().progress, cluster.settings.tables.complete_within_ms
+    about = AsOf.of(None, progress, now=now, within_ms=within_ms)
+    held = (
+        progress.sequence,
+        progress.heartbeat,
+        cluster.assessment().moment,
+        int(about.is_last_known),
+        len(about.completeness.outdated),
+        len(cluster.failures()),
+    )
+    return ".".join(map(str, held))
 
 
 def environment() -> Environment:

@@ -2,147 +2,126 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
+from time import monotonic
+from types import MappingProxyType
 from typing import Final, Self
 
 from streaming.alerts.rules import RULES
+from streaming.common.rate_limits import end_together
 from streaming.common.times import now_ms
-from streaming.lag.rules import HealthRules
 from streaming.model.errors import OffsetlakeError
 from streaming.serve.assessment.assessment import Assessment
-from streaming.serve.assessment.complete import is_ready
+from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
-from streaming.serve.assessment.refresher import Refresher
+from streaming.serve.assessment.refresher import LONGEST_WAIT_S
 from streaming.serve.kafka.listener import KafkaListener
-from streaming.serve.memory.tailer import Tailer
 from streaming.serve.metrics.exposition import Exposition, Format, Pieces, written
 from streaming.serve.metrics.publisher import Publisher
 from streaming.serve.metrics.source import KafkaCounts, MetricsSource
 from streaming.serve.page.asked import PageCluster
 from streaming.serve.page.pages import Pages
-from streaming.serve.page.rate import CommitRate
 from streaming.settings.model import Settings
-from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
 
 _RULES: Final = tuple(rule.id for rule in RULES)
 
+NO_LISTENERS: Final[Mapping[str, Sequence[KafkaListener]]] = MappingProxyType({})
+
 
 class ServedMetrics(AbstractContextManager["ServedMetrics"]):
-    """Builds metrics from a tailer of the tables within a `with` block (`http.app.Known`).
+    """Builds metrics of clusters, whose tables are followed, within a `with` block (`http.app.Known`).
 
-    `listeners` are the Kafka listeners.
+    `listeners` are the Kafka listeners by name of their cluster.
     """
 
     def __init__(
         self,
         settings: Settings,
-        tables: Tables,
-        tailer: Tailer,
+        clusters: Sequence[ServedCluster],
         *,
-        listeners: Sequence[KafkaListener] = (),
+        listeners: Mapping[str, Sequence[KafkaListener]] = NO_LISTENERS,
     ) -> None:
         """Raises `MisuseError` for labels that no series can have."""
-        self._settings, self._tables = settings, tables
-        self._tailer, self._listeners = tailer, listeners
-        self._refresher = Refresher(
-            tables,
-            lambda: tailer.current,
-            health=HealthRules.of(settings.health),
-            expiry=settings.expiry,
-        )
-        self.publisher = Publisher(self._source, Exposition(settings.metrics))
-        self.pages = Pages([self._page_cluster()], has_login=bool(settings.serve.http.token_file))
+        self._clusters, self._listeners = clusters, listeners
+        exposition = Exposition(settings.metrics, [cluster.name for cluster in clusters])
+        self.publisher = Publisher(self._sources, exposition)
+        pages = [PageCluster.of(cluster) for cluster in clusters]
+        self.pages = Pages(pages, has_login=bool(settings.serve.http.token_file))
 
-    def is_ready(self) -> bool:
-        """Return whether the tables can be read and the job is alive."""
-        within_ms = self._settings.tables.complete_within_ms
-        return not self._failures() and is_ready(self._tailer.current, now=now_ms(), within_ms=within_ms)
+    def readiness(self) -> Mapping[str, bool]:
+        """Return whether the tables of each cluster can be read and its job is alive."""
+        now = now_ms()
+        return {cluster.name: cluster.is_ready(now) for cluster in self._clusters}
 
     def __enter__(self) -> Self:
-        self._running = ExitStack()
-        self._running.enter_context(self._refresher)
-        self._running.enter_context(self.publisher)
+        self._threads = [self.publisher, *(cluster.refresher for cluster in self._clusters)]
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._running.close()
+        end_together(self._threads)
 
-    def _source(self, took_s: float | None) -> MetricsSource:
-        assessment = self._refresher.current()
-        return source_of(
-            self._settings, self._tailer, assessment, kafka=_counts(self._listeners), took_s=took_s
-        )
-
-    def _page_cluster(self) -> PageCluster:
-        rate, tailer = CommitRate(), self._tailer
-
-        def commits_per_minute(now: int) -> float | None:
-            counters = tailer.newest.counters
-            return rate.per_minute(now, counters.commits_in_all) if isinstance(counters, Counters) else None
-
-        return PageCluster(
-            name="",
-            settings=self._settings,
-            tables=self._tables,
-            snapshot=lambda: tailer.current,
-            assessment=self._refresher.current,
-            commits_per_minute=commits_per_minute,
-            failures=self._failures,
-        )
-
-    def _failures(self) -> Sequence[str]:
-        poll = self._tailer.last_poll
-        return () if poll is None else list(poll.failures)
+    def _sources(self, took_s: float | None) -> list[MetricsSource]:
+        for cluster in self._clusters:  # so that all assess at the same time
+            cluster.refresher.ask()
+        until = monotonic() + LONGEST_WAIT_S
+        return [
+            source_of(
+                cluster,
+                cluster.refresher.current(until=until),
+                kafka=_counts(self._listeners.get(cluster.name, ())),
+                took_s=took_s,
+            )
+            for cluster in self._clusters
+        ]
 
 
-def metrics_once(settings: Settings, tables: Tables, style: Format) -> Pieces:
-    """Return the present metrics, without counters over time.
+def metrics_once(settings: Mapping[str, Settings], style: Format) -> Pieces:
+    """Return the present metrics of clusters, by name the settings of each, without counters over time.
 
-    Raises `OffsetlakeError` if no topic was read into the tables yet.
+    Raises `OffsetlakeError` if no topic was read yet into the tables of any cluster.
     """
-    exposition = Exposition(settings.metrics)
-    tailer = Tailer(tables)
-    tailer.poll()
-    if not tailer.current.progress.partitions:
+    exposition = Exposition(next(iter(settings.values())).metrics, settings)
+    clusters = [ServedCluster.of(name, own) for name, own in settings.items()]
+    for cluster in clusters:
+        cluster.tailer.poll()
+    if not any(cluster.tailer.current.progress.partitions for cluster in clusters):
+        roots = " or ".join(cluster.tables.root for cluster in clusters)
         raise OffsetlakeError(
-            f"making metrics: expected tables at {tables.root} into which a topic was read, found none that "
-            "can be read. Check --table-root, or start `offsetlake run` first."
+            f"making metrics: expected tables at {roots} into which a topic was read, found none that "
+            "can be read. Check --table-root or [[serve.clusters]], or start `offsetlake run` first."
         )
-    refresher = Refresher(
-        tables,
-        lambda: tailer.current,
-        health=HealthRules.of(settings.health),
-        expiry=settings.expiry,
-    )
-    families = exposition.families(source_of(settings, tailer, refresher.make()))
-    if lacks := exposition.admission.warning:
-        _log.warning(lacks)
+    families = exposition.families(*(source_of(one, one.refresher.make()) for one in clusters))
+    for name, lacks in exposition.lacks.items():
+        if lacks:
+            _log.warning(f"cluster {name}: {lacks}" if name else lacks)
     return written(families, style)
 
 
 def source_of(
-    settings: Settings,
-    tailer: Tailer,
+    cluster: ServedCluster,
     assessment: Assessment,
     *,
     kafka: KafkaCounts | None = None,
     took_s: float | None = None,
 ) -> MetricsSource:
-    poll, newest = tailer.last_poll, tailer.newest
+    newest = cluster.tailer.newest
     return MetricsSource(
         now=now_ms(),
         version=_version(),
         snapshot=newest.snapshot,
         assessment=assessment,
         counters=newest.counters if isinstance(newest.counters, Counters) else None,
-        settings=settings,
-        failures=() if poll is None else list(poll.failures),
+        settings=cluster.settings,
+        failures=cluster.failures(),
         kafka=kafka,
         took_s=took_s,
         rules=_RULES,
+        cluster=cluster.name,
     )
 
 

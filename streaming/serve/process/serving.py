@@ -16,12 +16,14 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from time import monotonic
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
 from streaming.common.http_values import ip_address
-from streaming.common.rate_limits import RateLimitedLog
+from streaming.common.rate_limits import RateLimitedLog, end_together
 from streaming.model.errors import MisuseError
+from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.listener import HttpListener, token_in
@@ -33,8 +35,8 @@ from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.addresses import address, others_at, shown
 from streaming.serve.process.handles import KEPT, ensure
 from streaming.serve.process.metrics_source import ServedMetrics
+from streaming.settings.clusters import settings_by_cluster
 from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settings
-from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
 
@@ -45,14 +47,21 @@ wait for several times while tables are read."""
 _COLLECT_EVERY_S: Final = 10.0
 _POLL_S: Final = 0.05
 
+_PATIENCE_S: Final = 5.0
+"""How long metrics wait at the start until the tables of all clusters were read; a cluster that takes longer
+follows later."""
 
-def serve(settings: Settings, tables: Tables) -> None:
+Listeners = dict[str, list[KafkaListener]]
+"""Kafka listeners by name of the cluster that they answer for."""
+
+
+def serve(settings: Settings) -> None:
     """Serve at the endpoints of `[serve]` until SIGTERM or SIGINT.
 
     Raises `MisuseError` for endpoints that are not allowed, and `KafkaListenerError` or `HttpListenerError`
     for those that cannot be opened. Later errors are logged.
     """
-    endpoints = [(_listening(endpoint), _advertised(endpoint)) for endpoint in settings.serve.kafka]
+    endpoints = [(one.cluster, _listening(one), _advertised(one)) for one in settings.serve.kafka]
     http = settings.serve.http
     if not endpoints and not http.listen:
         raise MisuseError(
@@ -62,73 +71,106 @@ def serve(settings: Settings, tables: Tables) -> None:
     token = _token(http)
     sys.setswitchinterval(_SWITCH_S)
     share = _share_of_connections(len(endpoints), bool(http.listen))
-    tailer = Tailer(tables, counters=Counters() if http.listen else None)
-    listeners = [
-        KafkaListener(
-            listening,
-            lambda: tailer.current,
-            cluster_id=cluster_id_of(whole_path(settings.tables.root)),
-            within_ms=settings.tables.complete_within_ms,
-            advertised=advertised,
-            limits=Limits(connections=int(Limits().connections * share)),
-        )
-        for listening, advertised in endpoints
+    clusters = [
+        ServedCluster.of(name, own, counters=Counters() if http.listen else None)
+        for name, own in settings_by_cluster(settings).items()
     ]
+    by_name = {one.name: one for one in clusters}
+    limits = Limits(connections=int(Limits().connections * share))
+    listeners: Listeners = {name: [] for name in by_name}
+    for name, listening, advertised in endpoints:
+        cluster = by_name.get(name, clusters[0])  # without a name there is only one
+        listeners[cluster.name].append(_listener(cluster, listening, advertised, limits))
     with ExitStack() as stack:  # endpoints first, so that a port in use is reported at once
-        served_metrics = ServedMetrics(settings, tables, tailer, listeners=listeners) if http.listen else None
+        served_metrics = ServedMetrics(settings, clusters, listeners=listeners) if http.listen else None
         opened = []
         if served_metrics is None:
             stack.enter_context(forwarded(RateLimitedLog(_log)))
         else:
-            limits = HttpLimits(connections=int(HttpLimits().connections * share))
             is_behind_proxy = http.behind_proxy == "on"
             endpoint = HttpListener(
                 *address(http.listen),
                 served_metrics,
                 token=token,
                 behind_proxy=is_behind_proxy,
-                limits=limits,
+                limits=HttpLimits(connections=int(HttpLimits().connections * share)),
             )
             stack.enter_context(endpoint)
             opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/")
-        asyncio.run(_serve(listeners, opened, tailer, served_metrics or nullcontext(), stack))
+        asyncio.run(_serve(clusters, listeners, opened, served_metrics or nullcontext(), stack))
+
+
+def _listener(
+    cluster: ServedCluster, listening: Address, advertised: Address | None, limits: Limits
+) -> KafkaListener:
+    held = cluster.settings.tables
+    return KafkaListener(
+        listening,
+        lambda: cluster.tailer.current,
+        cluster_id=cluster_id_of(whole_path(held.root)),
+        within_ms=held.complete_within_ms,
+        advertised=advertised,
+        limits=limits,
+    )
 
 
 async def _serve(
-    listeners: Sequence[KafkaListener],
+    clusters: Sequence[ServedCluster],
+    listeners: Listeners,
     opened: Sequence[str],
-    tailer: Tailer,
     served_metrics: AbstractContextManager[object],
     stack: ExitStack,
 ) -> None:
     """Open the Kafka listeners, read the tables, and respond until SIGTERM or SIGINT.
 
-    Until everything was read once, clients get the error that groups are loading. Contexts that must outlive
-    the Kafka listeners are left on `stack`.
+    Until the tables of a cluster were read once, its clients get the error that groups are loading. Contexts
+    that must outlive the Kafka listeners are left on `stack`.
     """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    every_listener = [listener for several in listeners.values() for listener in several]
     async with AsyncExitStack() as endpoints:
-        for listener in listeners:
+        for listener in every_listener:
             await endpoints.enter_async_context(listener)
-        tailer.start()
-        stack.push(tailer)
-        while tailer.last_poll is None and not stop.is_set():
-            await asyncio.sleep(_POLL_S)
+        tailers = [cluster.tailer for cluster in clusters]
+        for tailer in tailers:
+            tailer.start()
+        stack.callback(end_together, tailers)
+        await _first_readings(tailers, stop)
         if stop.is_set():
             return
-        if listeners:
+        if every_listener:
             stack.enter_context(_spared_garbage())
         stack.enter_context(served_metrics)
         for sentence in opened:
             _log.info(sentence)
-        for listener in listeners:
-            _log.info("answering Kafka's clients on %s", shown(listener.address))
-        collecting = [asyncio.create_task(_collect(listener)) for listener in listeners[:1]]
+        beside = [asyncio.create_task(_announce(one, listeners[one.name])) for one in clusters]
+        beside += [asyncio.create_task(_collect(listener)) for listener in every_listener[:1]]
         await stop.wait()
-        for task in collecting:
+        for task in beside:
             task.cancel()
+
+
+async def _first_readings(tailers: Sequence[Tailer], stop: asyncio.Event) -> None:
+    """Wait until the tables of one cluster were read, and some seconds more for those of the others."""
+    limit = monotonic() + _PATIENCE_S
+    while not stop.is_set():
+        was_read = [tailer.last_poll is not None for tailer in tailers]
+        if all(was_read) or (any(was_read) and monotonic() > limit):
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+async def _announce(cluster: ServedCluster, listeners: Sequence[KafkaListener]) -> None:
+    """Log that the Kafka listeners of a cluster answer, once its tables were read."""
+    if cluster.tailer.last_poll is None:
+        _log.warning(f"cluster {cluster.name}: reading the tables takes long, others do not wait for them")
+    while cluster.tailer.last_poll is None:
+        await asyncio.sleep(_POLL_S)
+    named = f" for cluster {cluster.name}" if cluster.name else ""
+    for listener in listeners:
+        _log.info("answering Kafka's clients on %s%s", shown(listener.address), named)
 
 
 def _share_of_connections(kafka_endpoints: int, is_http: bool) -> float:

@@ -122,8 +122,8 @@ def test_metrics_and_labels_exist_and_are_of_the_target_that_is_shown(panel: dic
     assert found
     assert len(found) == sum(expression.count("offsetlake_") for expression in expressions(panel))
     for name, labels in found:
-        assert "instance" in labels
-        assert labels <= {"instance", *OURS[name].labels}
+        assert labels >= {"instance", "cluster"}
+        assert labels <= {"instance", "cluster", *OURS[name].labels}
 
 
 @all_panels

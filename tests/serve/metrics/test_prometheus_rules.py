@@ -36,7 +36,7 @@ def alerts() -> dict[str, str]:
 def metrics_of(text: str) -> Iterator[tuple[str, set[str]]]:
     """Yield our metrics that a text of rules or queries names, and the labels that it selects them by."""
     for name, selected in re.findall(r"(?<![\w:])(offsetlake_\w+)(?:\{([^}]*)\})?", text):
-        yield name, set(re.findall(r"(\w+)(?:=|!=|=~|!~)\"", selected)) - {"job", "instance"}
+        yield name, set(re.findall(r"(\w+)(?:=|!=|=~|!~)\"", selected)) - {"job", "instance", "cluster"}
 
 
 @pytest.mark.usefixtures("_promtool")

@@ -29,7 +29,7 @@ def page(asked: Asked) -> Page:
         about=asked.about,
         lag_at=asked.assessment.moment,
         context={
-            **_numbers(asked),
+            **numbers_of(asked),
             "alerts": python_rows(alerts.slice(0, _FEW)),
             "expiring": python_rows(expiring.slice(0, _FEW)),
             "behind": python_rows(rows.take(pa.array(ordered(rows, "lag_seconds", is_falling=True)[:_FEW]))),
@@ -40,7 +40,7 @@ def page(asked: Asked) -> Page:
 
 def document(asked: Asked) -> Document:
     """Return the numbers of the page, one row each: name and value."""
-    values = {name: value for name, value in _numbers(asked).items() if not isinstance(value, dict)}
+    values = {name: value for name, value in numbers_of(asked).items() if not isinstance(value, dict)}
     rows = pa.table(
         {
             "name": pa.array(list(values), pa.string()),
@@ -86,7 +86,8 @@ def events_document(asked: Asked) -> Document:
     return asked.ask(ask)
 
 
-def _numbers(asked: Asked) -> dict[str, Any]:
+def numbers_of(asked: Asked) -> dict[str, Any]:
+    """Return the numbers of a cluster by name; None: unknown."""
     rows, states = asked.remembered(group_rows), list(asked.about.states.values())
     moments = to_numbers(to_milliseconds(asked.remembered(expiring_rows)["expires_at"]))
     severities = asked.snapshot.alerts["severity"].to_pylist()

@@ -1,0 +1,95 @@
+"""`/clusters`: all clusters, one line each, if there are several."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from markupsafe import Markup
+
+from streaming.common.arrays import from_texts
+from streaming.common.timestamps import to_timestamps
+from streaming.model.schemas import TIMESTAMP
+from streaming.serve.page import cells
+from streaming.serve.page.asked import Asked, PageCluster
+from streaming.serve.page.listing import Column, Row, listing
+from streaming.serve.page.view import Document, Page
+from streaming.serve.page.views.overview import numbers_of
+
+_COUNTED: Final = (
+    *("groups", "committed_offsets", "offsets_partitions", "offsets_partitions_complete"),
+    *("alerts_open", "alerts_critical", "expiring_within_a_day"),
+)
+
+
+def page(asked: Asked) -> Page:
+    return Page(
+        title="Clusters",
+        template="clusters.html",
+        about=asked.about,
+        context={"found": listing(asked, _rows(asked), _columns(asked), empty="There is no cluster.")},
+    )
+
+
+def document(asked: Asked) -> Document:
+    return Document(rows=_rows(asked), about=asked.about)
+
+
+def _rows(asked: Asked) -> pa.Table:
+    """Return the numbers of each cluster; all but those of its tables are null until it was read."""
+    found = [_numbers(asked, cluster) for cluster in asked.clusters]
+    columns: dict[str, Any] = {
+        "cluster": from_texts([cluster.name for cluster in asked.clusters]),
+        "heartbeat": to_timestamps(_column(found, "heartbeat_at", pa.int64())),
+        **{name: _column(found, name, pa.int64()) for name in _COUNTED},
+        "largest_lag_seconds": _column(found, "largest_lag_seconds", pa.float64()),
+        "problem": pa.array([_problem(cluster) for cluster in asked.clusters], pa.string()),
+    }
+    assert columns["heartbeat"].type == TIMESTAMP
+    return pa.table(columns)
+
+
+def _numbers(asked: Asked, cluster: PageCluster) -> dict[str, Any]:
+    return numbers_of(Asked(path=asked.path, parameters={}, cluster=cluster, now=asked.now))
+
+
+def _column(rows: Sequence[dict[str, Any]], name: str, kind: pa.DataType) -> pa.Array:
+    return pa.array([row[name] for row in rows], kind)
+
+
+def _problem(cluster: PageCluster) -> str | None:
+    """Return the first failure of reading the tables of a cluster; None: they can be read."""
+    return next(iter(cluster.failures()), None)
+
+
+def _columns(asked: Asked) -> list[Column]:
+    def name(row: Row) -> Markup:
+        return cells.link(row["cluster"], f"/?cluster={row['cluster']}")
+
+    def complete(row: Row) -> str:
+        return f"{row['offsets_partitions_complete']} of {row['offsets_partitions']}"
+
+    def alerts(row: Row) -> Markup:
+        critical = cells.pill("critical") if row["alerts_critical"] else Markup("")
+        return cells.count(row["alerts_open"]) + critical
+
+    return [
+        Column(head="Cluster", cell=name, sort="cluster"),
+        Column(head="Job's heartbeat", cell=lambda row: cells.ago(row["heartbeat"], asked.now)),
+        Column(head="Partitions complete", cell=complete, is_number=True),
+        Column(head="Groups", cell=lambda row: cells.count(row["groups"]), sort="groups", is_number=True),
+        Column(head="Offsets", cell=lambda row: cells.count(row["committed_offsets"]), is_number=True),
+        Column(head="Open alerts", cell=alerts, sort="alerts_open", is_number=True),
+        Column(
+            head="Expire within a day",
+            cell=lambda row: cells.count(row["expiring_within_a_day"]),
+            is_number=True,
+        ),
+        Column(
+            head="Longest lag time",
+            cell=lambda row: cells.span(row["largest_lag_seconds"]),
+            sort="largest_lag_seconds",
+            is_number=True,
+            is_first_high=True,
+        ),
+        Column(head="Problem", cell=lambda row: cells.sentence(row["problem"] or "")),
+    ]
