@@ -13,6 +13,7 @@ from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.times import iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.cause_names import TOPIC_DELETED
+from streaming.model.schemas import OFFSETS
 from streaming.queries.as_of import AsOf
 from streaming.queries.expiring import Listing
 from streaming.queries.names import TopicPartitions, of_topics
@@ -30,6 +31,9 @@ PRINTED: Final = pa.schema(
 
 REMOVED: Final = pa.schema([*PRINTED, pa.field("is_last", pa.bool_()), pa.field("is_back", pa.bool_())])
 """`is_last`: the last removal of its offset. `is_back`: the offset exists again, readable or not."""
+
+_JOINED: Final = [*KEY_NAMES, "committed_offset"]
+_LIVE: Final = pa.schema([OFFSETS.field(name) for name in (*_JOINED, "source_partition")])
 
 _NEWEST_FIRST: Final = [
     ("removed_at", "descending"),
@@ -68,11 +72,10 @@ def removed(
     named, starts_at = list(groups) or None, at.starts_after(since)
     about = AsOf.at(named, at)
     gone = of_topics(about.of_loaded(at.removals(named)), topics)
-    offsets = of_topics(at.offsets(named), topics)
-    live = offsets.select([*KEY_NAMES, "committed_offset"])
-    live = live.append_column("is_back", pa.repeat(True, len(live)))
     gone = gone.append_column("is_last", _is_last(gone))
     gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
+    live = at.offsets(pc.unique(gone["group"]).to_pylist(), columns=_LIVE).select(_JOINED)
+    live = live.append_column("is_back", pa.repeat(True, len(live)))
     rows = gone.join(live, keys=KEY_NAMES, join_type="left outer").select(REMOVED.names).cast(REMOVED)
     is_back = rows["is_back"].fill_null(False)
     rows = rows.set_column(rows.schema.get_field_index("is_back"), REMOVED.field("is_back"), is_back)

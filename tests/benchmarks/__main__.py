@@ -1,6 +1,6 @@
 """What `make bench` measures: the column reader, requests, questions to the tables and about lag, the
-snapshot that `serve` keeps of the tables, its metrics and listener, Kafka's own tool there and at a broker,
-and the job beside a raw read.
+snapshot that `serve` keeps of the tables, its metrics, pages and listener, Kafka's own tool there and at a
+broker, and the job beside a raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
 costs beside references.
@@ -23,6 +23,7 @@ from tests.benchmarks.bench_job import measure_jobs
 from tests.benchmarks.bench_lag import measure_lag
 from tests.benchmarks.bench_memory_snapshot import measure_snapshot
 from tests.benchmarks.bench_metrics import measure_metrics
+from tests.benchmarks.bench_page import measure_page
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.bench_serve import measure_serve
 from tests.benchmarks.bench_tool import measure_tool
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "metrics"):
         part = 10 if options.quick else 1
         measure_metrics(offsets=1_000_000 // part, groups=20_000 // part, seconds=30 / part)
+    if options.only in (None, "page"):
+        part = 10 if options.quick else 1
+        measure_page(offsets=1_000_000 // part, groups=20_000 // part, seconds=60 / part)
     if options.only in (None, "snapshot"):
         measure_snapshot(part=10 if options.quick else 1)
     if options.only in (None, "job"):
@@ -80,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
             "queries",
             "lag",
             "metrics",
+            "page",
             "snapshot",
             "serve",
             "tool",

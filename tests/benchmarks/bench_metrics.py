@@ -122,7 +122,7 @@ def _measure_endpoint(offsets: int, groups: int, seconds: float) -> None:
 
 def measure_served(root: Path, offsets: int, groups: int, seconds: float) -> None:
     """Serve tables in a folder, scrape, and print what it took."""
-    with _served(root) as (kafka, http, pid), bench_serve.changing(root, offsets, groups):
+    with served(root) as (kafka, http, pid), bench_serve.changing(root, offsets, groups):
         url = f"http://127.0.0.1:{http}/metrics"
         print(f"\nthe endpoint, {offsets:,} offsets in {groups:,} groups, a batch every 5 s")
         first, size = _scrape(url)
@@ -182,7 +182,7 @@ def _scraped(url: str, scrapers: int, *, every_s: float) -> Iterator[list[float]
 
 
 @contextmanager
-def _served(root: Path) -> Iterator[tuple[int, int, int]]:
+def served(root: Path) -> Iterator[tuple[int, int, int]]:
     """Run the command; gives its ports and process id."""
     kafka, http = free_ports(2)
     (root / "settings.toml").write_text(SETTINGS)

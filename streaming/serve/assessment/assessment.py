@@ -8,6 +8,7 @@ behind needs them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
@@ -110,6 +111,8 @@ class Assessment:
     def as_of(self, now: int) -> Self:
         """Return the assessment at a later moment (ms): without the lag of samples that are too old by
         then."""
+        if now - self._oldest_sample <= MAX_AGE_MS:
+            return self
         lags = self.positions["lag"]
         is_over = (now - self.positions["ends_as_of"] > MAX_AGE_MS) & (lags != NO_LAG)
         if not is_over.any():
@@ -121,6 +124,12 @@ class Assessment:
             for name, value in unknown.items()
         }
         return replace(self, positions={**self.positions, **changed})
+
+    @cached_property
+    def _oldest_sample(self) -> int:
+        """The moment (ms) of the oldest sample of which there is a lag; far ahead if there is none."""
+        is_known = self.positions["lag"] != NO_LAG
+        return int(np.min(self.positions["ends_as_of"], where=is_known, initial=np.iinfo(np.int64).max))
 
 
 def assessment_of(
