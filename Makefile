@@ -32,7 +32,7 @@ demo: setup ## Run a local broker, real consumer groups and the job (ARGS="--for
 # Two workers for two cores: with a third, the first ten minutes of a run came no further. Each has its own Spark session and broker; ARGS="-n 0": a single process.
 WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 KAFKA ?=
-test: setup ## Run all tests, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
+test: setup ## Run all tests but those of test-... below, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
 	@KAFKA=$(KAFKA) $(BIN)/pytest $(WORKERS) $(ARGS)
 
 .PHONY: test-kill
