@@ -47,6 +47,10 @@ test-grid: setup ## Test every fault at every moment, and print the grid (45 min
 	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py tests/whole/test_starved.py $(ARGS); status=$$?; \
 	  PYTHONPATH=.:tests/support $(BIN)/python -m grid_table $$folder; exit $$status
 
+.PHONY: test-lag
+test-lag: setup ## Compare lag in seconds with records of known times, while job and broker restart
+	@LAG=1 KAFKA=$(KAFKA) $(BIN)/pytest tests/whole/test_lag_is_true.py $(ARGS)
+
 .PHONY: test-clients
 test-clients: setup ## Test serve with clients of other languages; what they need is downloaded
 	@CLIENTS=1 $(BIN)/pytest tests/serve/clients $(ARGS)
