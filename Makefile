@@ -32,7 +32,7 @@ demo: setup ## Run a local broker, real consumer groups and the job (ARGS="--for
 # Two workers for two cores: with a third, the first ten minutes of a run came no further. Each has its own Spark session and broker; ARGS="-n 0": a single process.
 WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 KAFKA ?=
-test: setup ## Run all tests, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
+test: setup ## Run all tests but those of test-... below, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
 	@KAFKA=$(KAFKA) $(BIN)/pytest $(WORKERS) $(ARGS)
 
 .PHONY: test-kill
@@ -46,6 +46,10 @@ test-grid: setup ## Test every fault at every moment, and print the grid (45 min
 	@folder=$(or $(GRID),$$(mktemp -d)); mkdir -p $$folder; \
 	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py tests/whole/test_starved.py $(ARGS); status=$$?; \
 	  PYTHONPATH=.:tests/support $(BIN)/python -m grid_table $$folder; exit $$status
+
+.PHONY: test-lag
+test-lag: setup ## Compare lag in seconds with records of known times, while job and broker restart
+	@LAG=1 KAFKA=$(KAFKA) $(BIN)/pytest tests/whole/test_lag_is_true.py $(ARGS)
 
 .PHONY: test-clients
 test-clients: setup ## Test serve with clients of other languages; what they need is downloaded

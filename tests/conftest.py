@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from streaming.cli.main import main
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.sole_job import temporary_folders
+from streaming.jvm.class_archive import archive_options
 from streaming.jvm.jars import ensure_jars
 from streaming.settings.environment import without_settings
 from streaming.settings.reading import read_settings
@@ -171,6 +172,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     with temporary_folders(settings, os.environ) as options:
         jars = ensure_jars("connector")
+        options += archive_options(jars)
         session = start_session(settings.spark, settings.job, jars, java_options=options)
         yield session
         session.stop()

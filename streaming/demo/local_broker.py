@@ -50,7 +50,7 @@ class LocalBroker:
 
     `overrides` replace settings of `server_properties`; `listeners` are security protocols (such as SASL_SSL)
     served besides PLAINTEXT, each on a port of its own. `advertised` maps protocols to ports that are
-    advertised instead, such as those of a proxy.
+    advertised instead, such as those of a proxy. `java_options` are more options of its JVMs.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class LocalBroker:
         advertised: Mapping[str, int] | None = None,
         heap: str = "512m",
         jars: Path | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.directory = directory.resolve()
         self.log = self.directory / "broker.log"
@@ -71,6 +72,7 @@ class LocalBroker:
         self._advertised = dict(advertised or {})
         self._heap = heap
         self._jars = jars
+        self._java_options = tuple(java_options)
         protocols = ("PLAINTEXT", *listeners, "CONTROLLER")
         self._ports = dict(zip(protocols, free_ports(len(protocols)), strict=True))
         self._child: Child | None = None
@@ -145,7 +147,8 @@ class LocalBroker:
 
     def _format(self, jars: Path, properties: Path) -> None:
         # The first compiler tier and the serial collector: 0.6 s instead of 1 s for a program this short.
-        tool = [*_java(jars, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"), "kafka.tools.StorageTool"]
+        quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *self._java_options)
+        tool = [*_java(jars, *quick), "kafka.tools.StorageTool"]
         arguments = ["format", "--cluster-id", _CLUSTER_ID, "--config", str(properties)]
         log_size_before = len(_read_text(self.log))
         with self.log.open("ab") as output:
@@ -161,7 +164,8 @@ class LocalBroker:
 
     def _launch(self, jars: Path, properties: Path) -> None:
         logging = f"-Dlog4j2.configurationFile={conf_dir() / 'log4j2-broker.properties'}"
-        command = [*_java(jars, f"-Xmx{self._heap}", logging), "kafka.Kafka", str(properties)]
+        options = (f"-Xmx{self._heap}", logging, *self._java_options)
+        command = [*_java(jars, *options), "kafka.Kafka", str(properties)]
         # Kafka leaves files in its working directory.
         self._child = Child(command, log=self.log, directory=self.directory)
 

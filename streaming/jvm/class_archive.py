@@ -9,7 +9,8 @@ matches, and starts without an archive that does not.
 import hashlib
 import importlib.util
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,8 +21,11 @@ from streaming.jvm.ownership import refuse_foreign
 TRIED: Final = 17
 """The Java release that archives were tested with; others start without one."""
 
-_IN_PLACE: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+IN_PLACE: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 """Map the archive at its original address. By default Java picks another one, and rewrites every page."""
+
+_OF_OPTIONS: Final = re.compile(r"^(?:NOTE: )?Picked up .*\n|, \w+ mode\b.*", re.MULTILINE)
+"""What `java -version` says of options, such as those in JDK_JAVA_OPTIONS: they make it no other Java."""
 
 _KEPT: Final = 3  # archives of 180 MB each: also those of other checkouts or of the release before
 
@@ -29,7 +33,7 @@ _KEPT: Final = 3  # archives of 180 MB each: also those of other checkouts or of
 def archive_options(jars: Path) -> list[str]:
     """Return the JVM options that use the archive; none without a matching archive."""
     archive = find_archive(jars)
-    return [] if archive is None else [*_IN_PLACE, f'"-XX:SharedArchiveFile={archive}"']
+    return [] if archive is None else [*IN_PLACE, f'"-XX:SharedArchiveFile={archive}"']
 
 
 def find_archive(jars: Path) -> Path | None:
@@ -53,18 +57,25 @@ def archiving_options(file: Path) -> list[str]:
 
 
 def archive_name(jars: Path) -> str | None:
-    """Return the beginning of the archive's name, `classes-<digest>`; None for another Java release.
+    """Return the beginning of the archive's name, `classes-<digest>`; None for another Java release."""
+    digest = digest_of(_class_path(jars))
+    return digest and f"classes-{digest}"
 
-    The digest is of the output of `java -version`, and of path, size and modification time of every jar.
+
+def digest_of(class_path: Iterable[Path]) -> str | None:
+    """Return a digest of Java and jars for the name of an archive; None for another Java release.
+
+    It is of the output of `java -version`, whatever its options are, and of path, size and modification time
+    of every jar.
     """
     java = find_java()
     if java_version(java) != TRIED:
         return None
-    digest = hashlib.sha256(said_of_version(java).encode())
-    for jar in _class_path(jars):
+    digest = hashlib.sha256(_OF_OPTIONS.sub("", said_of_version(java)).encode())
+    for jar in class_path:
         stat = jar.stat()
         digest.update(f"\n{jar} {stat.st_size} {stat.st_mtime_ns}".encode())
-    return f"classes-{digest.hexdigest()[:8]}"
+    return digest.hexdigest()[:8]
 
 
 def put_in_place(made: Path, cache: Path, name: str) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from streaming.jvm import jars as jar_cache
 from streaming.jvm.class_archive import archive_name, archive_options, archiving_options, put_in_place
-from streaming.jvm.java import find_java
+from streaming.jvm.java import find_java, said_of_version
 
 
 @pytest.fixture
@@ -68,6 +68,19 @@ def test_a_release_of_java_that_was_not_tried_has_none(
 ) -> None:
     assert name_for(jars, tmp_path / "java", "25.0.1", monkeypatch) is None
     assert archive_options(jars) == []
+
+
+def test_it_is_the_same_whatever_options_java_is_given(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those of the tests the job went without its archive for long, and nobody saw it."""
+    said, names = [], set()
+    for options in ("", "-XX:TieredStopAtLevel=1", "-Xint"):
+        monkeypatch.setenv("JDK_JAVA_OPTIONS", options)
+        said_of_version.cache_clear()
+        said.append(said_of_version(find_java()))
+        names.add(archive_name(jars))
+    said_of_version.cache_clear()
+    assert len(set(said)) == 3, said
+    assert len(names) == 1, said
 
 
 def test_only_the_newest_few_are_kept(tmp_path: Path) -> None:

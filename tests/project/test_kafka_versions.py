@@ -72,6 +72,8 @@ def test_nothing_but_the_table_decides_what_is_skipped_on_a_broker() -> None:
             Path(__file__).name,
             "test_cluster.py",
             "test_grid.py",
+            "test_kills.py",
+            "test_lag_is_true.py",
             "test_starved.py",
         ):
             assert not re.search(r"pytest\.skip\(|mark\.skip", text), module.name

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from broker_classes import java_options
 
 from streaming.demo.local_broker import LocalBroker
 from streaming.jvm.jars import JarSet, ensure_jars
@@ -52,7 +53,8 @@ class KafkaVersion:
 
     def broker(self, directory: Path, **options: Any) -> LocalBroker:
         """Return a broker of this release, to be started; options are those of `LocalBroker`."""
-        return LocalBroker(directory, jars=ensure_jars(self.jars), **options)
+        jars = ensure_jars(self.jars)
+        return LocalBroker(directory, jars=jars, java_options=java_options(jars), **options)
 
 
 VERSIONS: Final[Mapping[str, KafkaVersion]] = {

@@ -2,7 +2,8 @@
 answers, and their history is whole.
 
 `KILLS` says how often (at first once at each named point, then at named points and at random moments),
-`KILL_SEED` which moments these are and what the groups do meanwhile.
+`KILL_SEED` which moments these are and what the groups do meanwhile. Only `make test-kill` runs this (it sets
+KILLS).
 """
 
 import os
@@ -22,9 +23,14 @@ from kafka_versions import KafkaVersion
 from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
 from state_files import versions_behind
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.skipif("KILLS" not in os.environ, reason="`make test-kill` runs it"),
+]
 
-KILLS = int(os.environ.get("KILLS", "3"))
+KILLS = int(os.environ.get("KILLS", "30"))
 SEED = int(os.environ.get("KILL_SEED", "1"))
 
 POINTS = (

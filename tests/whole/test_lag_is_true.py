@@ -2,8 +2,11 @@
 
 The job and the broker are restarted meanwhile. Whatever the moment that is asked for, the lag of a position
 is the age of the record at it, to within the time between two samples.
+
+Only `make test-lag` runs this (it sets LAG).
 """
 
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -27,6 +30,13 @@ from streaming.common.times import from_ms, now_ms, to_ms
 from streaming.demo.broker_offsets import CommittedOffset
 from streaming.queries.lag import LagQueries
 from streaming.tables.tables import Tables
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.skipif("LAG" not in os.environ, reason="`make test-lag` runs it"),
+]
 
 TOPICS = ("steady", "bursts", "idle", "transactional")
 CLOCK_MS = 60
@@ -102,8 +112,6 @@ def running(job: RunningJob) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-@pytest.mark.spark
-@pytest.mark.broker
 def test_lag_in_seconds_is_the_age_of_the_record_at_the_position(
     make_broker: BrokerFactory, spark: SparkSession, tmp_path: Path
 ) -> None:
