@@ -72,7 +72,7 @@ table_root_option = click.option(
 cluster_option = click.option(
     "--cluster",
     metavar="NAME",
-    help="Cluster in [[serve.clusters]] of the settings, whose table_root is used in place of --table-root.",
+    help="A cluster of [[serve.clusters]] in the settings; its table_root is used in place of --table-root.",
 )
 table_options = all_of(table_root_option, cluster_option)
 log_format_option = click.option(

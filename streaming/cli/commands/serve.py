@@ -66,7 +66,9 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
 )
 @table_root_option
 @click.option(
-    "--cluster", metavar="NAME", help="With --kafka: the cluster to answer for, of several in the settings."
+    "--cluster",
+    metavar="NAME",
+    help="A cluster of [[serve.clusters]] in the settings; the listener of --kafka answers for it.",
 )
 @config_option
 @log_format_option

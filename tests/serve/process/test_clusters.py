@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,15 @@ def positions(told: Read) -> dict[Any, float]:
     return by(told.get(POSITION, {}), "cluster")
 
 
+soon = partial(wait_until, timeout_s=60)
+"""A reading that fails is tried again after ten times as long as it took, which on a busy machine is long."""
+
+
 def as_told(endpoint: Opened, style: Format = "text") -> Read:
     accept = {"text": "text/plain", "openmetrics": "application/openmetrics-text"}[style]
-    return read(endpoint.ask("/metrics", accept=accept).body, style)
+    answer = endpoint.ask("/metrics", accept=accept)
+    assert answer.status == 200, answer
+    return read(answer.body, style)
 
 
 # --- one exposition --------------------------------------------------------------------------------------
@@ -148,21 +155,21 @@ def test_tables_of_one_cluster_come_vanish_and_come_again_beside_the_other(tmp_p
             b"ready, except bank: the tables cannot be read, or the job is not alive\n",
         )
         filled(tmp_path / "bank", committed=8)
-        wait_until(lambda: positions(as_told(endpoint, "openmetrics")) == {"shop": 7, "bank": 8}, "the bank")
+        soon(lambda: positions(as_told(endpoint, "openmetrics")) == {"shop": 7, "bank": 8}, "the bank")
         assert endpoint.ask("/readyz").body == b"ready\n"
         shutil.rmtree(shop.root)
-        wait_until(
+        soon(
             lambda: by(as_told(endpoint)["offsetlake_tables_readable"], "cluster") == {"shop": 0, "bank": 1},
             "the shop to be missed",
         )
         fill(Tables(roots["bank"]), committed=9)
-        wait_until(lambda: positions(as_told(endpoint))["bank"] == 9, "the bank to go on")
+        soon(lambda: positions(as_told(endpoint))["bank"] == 9, "the bank to go on")
         assert b"except shop" in endpoint.ask("/readyz").body
         filled(tmp_path / "shop", committed=10)
-        wait_until(lambda: positions(as_told(endpoint)) == {"shop": 10, "bank": 9}, "both")
+        soon(lambda: positions(as_told(endpoint)) == {"shop": 10, "bank": 9}, "both")
         shutil.rmtree(roots["shop"])
         shutil.rmtree(roots["bank"])
-        wait_until(lambda: endpoint.ask("/readyz").status == 503, "none to be ready")
+        soon(lambda: endpoint.ask("/readyz").status == 503, "none to be ready")
         assert endpoint.ask("/readyz").body.startswith(b"not ready: ")
     assert [
         text for text in endpoint.said if text.startswith("cluster shop: the in-memory snapshot of offsets")
