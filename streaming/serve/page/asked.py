@@ -210,6 +210,10 @@ class AskedTables:
     def offsets(self) -> SnapshotQueries:
         return SnapshotQueries(self.at)
 
+    def start(self, since: int) -> int:
+        """Return a moment (ms), or the start of the kept history if that is later."""
+        return min(self.at.moment - 1, max(since, self.at.starts_after(since) or since))
+
     @cached_property
     def lag(self) -> SnapshotLagQueries:
         return SnapshotLagQueries(self.at, rules=HealthRules.of(self.settings.health))

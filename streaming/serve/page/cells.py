@@ -7,6 +7,7 @@ from markupsafe import Markup, escape
 
 from streaming.common.escapes import printable, shown_lines
 from streaming.common.times import LAST_MS, day_of, in_words, iso
+from streaming.expiry.rules import UNKNOWN_RULES
 from streaming.serve.page.asked import fingerprint
 
 NOTHING: Final = Markup('<span class="none">&ndash;</span>')
@@ -96,6 +97,13 @@ def ago(at: int | None, now: int) -> Markup:
 def expiry(at: int | None, now: int) -> Markup:
     """Return when an offset expires (ms), relative to `now`."""
     return Markup('<span class="due">due</span>') if at is not None and at <= now else ago(at, now)
+
+
+def expires(at: int | None, rule: str | None, now: int) -> Markup:
+    """Return when an offset expires (ms) and by which rule; `never` if by this rule it does not."""
+    is_known = rule is not None and rule not in UNKNOWN_RULES
+    when = Markup("never") if at is None and is_known else expiry(at, now)
+    return when + small(rule)
 
 
 def pill(word: str | None) -> Markup:

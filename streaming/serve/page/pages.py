@@ -275,6 +275,7 @@ def environment() -> Environment:
         "moment": cells.moment,
         "ago": cells.ago,
         "expiry": cells.expiry,
+        "expires": cells.expires,
     }
     return made
 

@@ -158,8 +158,8 @@ def history(asked: Asked) -> Page:
 
     def ask(tables: AskedTables) -> Page:
         end = tables.at.moment
-        start = end - SPANS[span]
-        every_ms = max(1, SPANS[span] // _MOMENTS)
+        start = tables.start(end - SPANS[span])
+        every_ms = max(1, (end - start) // _MOMENTS)
         answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms)
         steps = tables.at.group_steps([group])
         bands, commits = state_bands(tables, group, start), _commits_by_hour(tables, group, end)
@@ -266,7 +266,7 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
         return cells.pill(row["status"]) + cells.small(row["reason"])
 
     def expires(row: Row) -> Markup:
-        return cells.expiry(row["expires_at"], moment) + cells.small(row["rule"])
+        return cells.expires(row["expires_at"], row["rule"], moment)
 
     def owner(row: Row) -> Markup:
         client, host = owners.get((row["topic"], row["partition"]), (None, None))

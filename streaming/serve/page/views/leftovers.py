@@ -84,7 +84,7 @@ def _columns(asked: Asked) -> list[Column]:
         return words if since is None else words + Markup(" since ") + cells.moment(since, asked.now)
 
     def expires(row: Row) -> Markup:
-        return cells.expiry(row["expires_at"], asked.now) + cells.small(row["rule"])
+        return cells.expires(row["expires_at"], row["rule"], asked.now)
 
     return [
         Column(head="Group", cell=group, sort="group"),

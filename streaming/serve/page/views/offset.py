@@ -66,11 +66,10 @@ def history(asked: Asked) -> Page:
 
     def ask(tables: AskedTables) -> Page:
         end, own = tables.at.moment, [TopicPartitions(topic, frozenset({partition}))]
-        start = end - SPANS[span]
+        start = tables.start(end - SPANS[span])
         steps = tables.lag.list_history([group], own, since=start)
-        series = tables.lag.lag_over_time(
-            [group], own, since=start, until=end, every_ms=SPANS[span] // _MOMENTS
-        )
+        every_ms = max(1, (end - start) // _MOMENTS)
+        series = tables.lag.lag_over_time([group], own, since=start, until=end, every_ms=every_ms)
         if not len(steps.rows) and not len(series.rows):
             raise NotFoundError(
                 f"group {group!r}, topic {topic!r}, partition {partition}: expected an offset that was "
