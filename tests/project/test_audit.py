@@ -98,20 +98,21 @@ class TestFiles:
         assert list(audit.files()) == []
 
     def test_a_file_of_others_is_found(self) -> None:
-        licence = (audit.ROOT / "LICENSE").read_bytes()
+        own = {name: (audit.ROOT / name).read_bytes() for name in audit.VENDORED}
         others = {
             "a.jar": b"PK\0",
             "b.js": b"/*! @license */",
             "c.py": b"x = 1\n# Copyright (c) 2020 Somebody",
             "x/vendor/d.go": b"",
         }
-        contents = {"LICENSE": licence, "ours.py": b"copyright is no notice", **others}
+        contents = {**own, "ours.py": b"copyright is no notice", **others}
         assert [line.partition(":")[0] for line in of_files(contents)] == [*others]
 
     @pytest.mark.parametrize("contents", [{}, {"LICENSE": b"another"}])
     def test_one_that_was_changed_or_is_gone_is_found(self, contents: dict[str, bytes]) -> None:
-        (line,) = of_files(contents)
-        assert line.startswith("LICENSE: expected SHA-256 ")
+        lines = list(of_files(contents))
+        assert lines[0].startswith("LICENSE: expected SHA-256 ")
+        assert len(lines) == len(audit.VENDORED)
 
 
 KNOWN = {"name": "a", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2"]}]}

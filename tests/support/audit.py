@@ -64,8 +64,19 @@ _SPDX = {
     "Python Software Foundation License": "PSF-2.0",
 }
 
-VENDORED = {"LICENSE": "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"}
-"""The files in this repository that others wrote, with their SHA-256: the text of the licence alone."""
+_UPLOT = "streaming/serve/page/static/uplot"
+_AXE = "tests/data/axe-core-4.14.1"
+
+VENDORED = {
+    "LICENSE": "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30",
+    f"{_UPLOT}-1.6.32.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    f"{_UPLOT}-1.6.32.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    f"{_UPLOT}-LICENSE.txt": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+    f"{_AXE}/LICENSE": "af175b9d96ee93c21a036152e1b905b0b95304d4ae8c2c921c7609100ba8df7e",
+    f"{_AXE}/axe.min.js": "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c",
+}
+"""The files in this repository that others wrote, with their SHA-256: the text of the licence, uPlot (charts
+of the pages) and axe-core (their tests), each with its own licence."""
 
 _NOTICE = re.compile(rb"(?im)^\W*(copyright (\(c\)|\d{4})|spdx-license-identifier|@license)")
 _PATH = re.compile(r"(^|/)(node_modules|third_party|vendor)/")

@@ -1,0 +1,173 @@
+"""What pages say while tables are missing, empty, being read, rebuilt, or no longer written."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from html_read import HtmlPage, check_harmless
+from http_endpoint import Opened, opened
+from kafka_clients import wait_until
+from table_batches import Batch, append, group, heartbeat, offset
+
+from streaming.common.times import HOUR_MS, MINUTE_MS, now_ms
+from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
+from streaming.tables.tables import Tables
+
+BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
+LISTS = ["/", "/events", "/groups", "/topics", "/leftovers", "/expiring", "/removed", "/alerts", "/status"]
+OF_ONE = ["/group?group=g", "/group/history?group=g", "/offset?group=g&topic=t&partition=0", "/topic?topic=t"]
+
+
+def fill(tables: Tables, *, at: int | None = None, **changed: object) -> Progress:
+    now = now_ms() if at is None else at
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    return append(tables, BATCH, now=now, **{"partitions": {0: partition}, **changed})
+
+
+@pytest.fixture
+def endpoint(tables: Tables) -> Iterator[Opened]:
+    with opened(tables) as endpoint:
+        yield endpoint
+
+
+def said(endpoint: Opened, address: str, status: int = 200) -> str:
+    answer = endpoint.ask(address)
+    assert answer.status == status, (address, answer.body[-300:])
+    check_harmless(answer.body)
+    return HtmlPage.of(answer.body).said()
+
+
+def shows(endpoint: Opened, address: str, text: str) -> None:
+    wait_until(lambda: text in said(endpoint, address), f"{text!r} on {address}")
+
+
+def check_lists(endpoint: Opened) -> None:
+    """See that every list and its files are there."""
+    for address in LISTS:
+        said(endpoint, address)
+        for ending in ("json", "csv"):
+            path = "/overview" if address == "/" else address
+            assert endpoint.ask(f"{path}.{ending}").status == 200, (address, ending)
+
+
+def test_empty_tables_say_that_nothing_was_read(endpoint: Opened) -> None:
+    check_lists(endpoint)
+    for address in ("/", "/groups", "/topics", "/status"):
+        assert "COORDINATOR_LOAD_IN_PROGRESS: nothing has been read yet" in said(endpoint, address)
+    assert "Nothing has been read yet. Is" in said(endpoint, "/status")
+    for address in OF_ONE:
+        assert endpoint.ask(address).status == 404, address
+
+
+def test_missing_tables_are_an_error_that_names_them_and_lists_from_memory_remain(tables: Tables) -> None:
+    shutil.rmtree(tables.root)
+    with opened(tables) as endpoint:
+        for address in LISTS:
+            answer = endpoint.ask(address)
+            assert answer.status in (200, 503), address
+            check_harmless(answer.body)
+        assert "nothing has been read yet" in said(endpoint, "/groups")
+        tables.create()
+        fill(tables)
+        shows(endpoint, "/groups", "Groups 1")
+        shows(endpoint, "/groups", "Complete.")
+        for address in OF_ONE:
+            said(endpoint, address)
+        shutil.rmtree(tables.root)
+        wait_until(lambda: "Complete." not in said(endpoint, "/groups"), "the failure")
+        assert "Groups 1" in said(endpoint, "/groups")
+        assert said(endpoint, "/group?group=g").startswith("As of")
+        lost = said(endpoint, "/group/history?group=g", 503)
+        assert lost.startswith("Not available now")
+        assert Path(tables.root).name in lost
+
+
+def test_the_first_reading_is_said_to_go_on(tables: Tables, endpoint: Opened) -> None:
+    append(tables, {}, now=now_ms(), partitions={0: PartitionProgress(loaded=False)})
+    shows(endpoint, "/", "offsets partitions 0 are still being read")
+    shows(
+        endpoint, "/", "The offsets topic is being read for the first time. Groups appear when it was read."
+    )
+    shows(endpoint, "/groups", "Groups appear when it was read.")
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in said(endpoint, "/group?group=g", 404)
+    fill(tables)
+    shows(endpoint, "/groups", "Complete.")
+
+
+def test_a_rebuild_is_said_with_its_reason(tables: Tables, endpoint: Opened) -> None:
+    fill(tables, rebuild=Rebuild(since=now_ms() - MINUTE_MS, reason="the topic <b>was</b> recreated"))
+    for address in ("/", "/groups", "/group?group=g", "/status"):
+        shows(endpoint, address, "because the topic <b>was</b> recreated; the tables do not change")
+
+
+def test_a_silent_job_is_said_to_be_silent(tables: Tables, endpoint: Opened) -> None:
+    fill(tables, at=now_ms() - HOUR_MS)
+    for address in (
+        "/",
+        "/groups",
+        "/group?group=g",
+        "/topics",
+        "/expiring",
+        "/status",
+        "/offset?group=g&topic=t",
+    ):
+        shows(endpoint, address, "the job's last heartbeat was 1 h ago")
+        assert "Complete." not in said(endpoint, address), address
+
+
+def test_a_stalled_partition_and_one_behind_are_named(tables: Tables, endpoint: Opened) -> None:
+    now = now_ms()
+    since = now - HOUR_MS
+    whole = PartitionProgress(loaded=True, position=5, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    stalled = replace(
+        whole,
+        last_stable_offset=5,
+        high_watermark=9,
+        open_transaction_since=since,
+        stable=Reached(as_of=now),
+        whole=Reached(as_of=since, target=9, target_at=now),
+    )
+    behind = replace(stalled, last_stable_offset=9, open_transaction_since=None, stable=stalled.whole)
+    append(tables, BATCH, now=now, partitions={0: whole, 1: stalled, 2: behind})
+    shows(
+        endpoint, "/groups", "offsets partitions 1 are stalled: an open transaction holds back newer commits"
+    )
+    assert "offsets partitions 2 are behind" in said(endpoint, "/groups")
+    found = HtmlPage.of(endpoint.ask("/status?sort=state&order=rising").body).tables()["Offsets partitions"]
+    assert [(row[0].text, row[1].text) for row in found] == [
+        ("2", "behind"),
+        ("0", "current"),
+        ("1", "stalled"),
+    ]
+
+
+def test_a_group_whose_partition_is_not_complete_is_marked(tables: Tables, endpoint: Opened) -> None:
+    now = now_ms()
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    since = Reached(as_of=now - HOUR_MS, target=9, target_at=now - HOUR_MS)
+    behind = replace(whole, last_stable_offset=9, high_watermark=9, whole=since, stable=since)
+    other: Batch = {"other": group(source_partition=1)}
+    append(tables, {**BATCH, **other}, now=now, partitions={0: whole, 1: behind})
+    shows(endpoint, "/groups", "offsets partitions 1 are behind")
+    shows(endpoint, "/groups", "Groups 2")
+    rows = HtmlPage.of(endpoint.ask("/groups").body).tables()["Groups"]
+    assert [row[0].text for row in rows] == ["g", "other not complete"]
+
+
+def test_etags_change_with_the_completeness_and_not_otherwise(tables: Tables) -> None:
+    fill(tables)
+    with opened(tables, every_s=600) as endpoint:
+        shows(endpoint, "/groups", "Complete.")
+        endpoint.ask("/groups")
+        tag = endpoint.ask("/groups").headers["etag"]
+        assert endpoint.ask("/groups", if_none_match=tag).status == 304
+        progress = tables.progress()
+        since = Reached(as_of=progress.heartbeat - HOUR_MS, target=9, target_at=progress.heartbeat - HOUR_MS)
+        behind = replace(
+            progress.partitions[0], last_stable_offset=9, high_watermark=9, whole=since, stable=since
+        )
+        heartbeat(tables, progress.heartbeat, partitions={0: behind})
+        wait_until(lambda: endpoint.ask("/groups", if_none_match=tag).status == 200, "newer records")
+        shows(endpoint, "/groups", "offsets partitions 0 are behind")

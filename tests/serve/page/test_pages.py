@@ -1,0 +1,541 @@
+"""The pages over HTTP, and real tables of groups in every trouble: every page and its files, what they say,
+the order of lists, the past, and errors."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+from html_read import Element, HtmlPage, check_harmless
+from http_endpoint import Answer, Opened, opened
+from kafka_clients import wait_until
+from page_world import HOSTILE, MEMBERS, PARTITIONS, PageWorld
+from table_batches import heartbeat
+
+from streaming.common.arrays import from_texts
+from streaming.common.partitions import offsets_partitions
+from streaming.common.times import HOUR_MS, MINUTE_MS, iso, now_ms
+from streaming.serve.page.asked import fingerprint
+from streaming.serve.page.pages import VIEWS
+
+OF_BILLING = "group=billing&topic=orders&partition=0"
+PAGES = [
+    "/",
+    "/events",
+    "/groups",
+    "/group?group=billing",
+    "/group/history?group=billing",
+    f"/offset?{OF_BILLING}",
+    f"/offset/history?{OF_BILLING}",
+    "/topics",
+    "/topic?topic=orders",
+    "/leftovers",
+    "/expiring",
+    "/removed",
+    "/alerts",
+    "/status",
+]
+LARGEST = 300_000
+
+COMMANDS = {
+    "/group.json?group=returned": "offsets --group returned",
+    "/group/history.json?group=returned&span=hour": "history --group returned --since 1h",
+    f"/offset.json?{OF_BILLING}": "history --group billing --topic orders:0 --since 1d",
+    f"/offset/history.json?{OF_BILLING}&span=hour": "history --group billing --topic orders:0 --since 1h",
+    "/topics.json": "lag --by topic",
+    "/topic.json?topic=clicks": "offsets --topic clicks",
+    "/leftovers.json": "leftovers",
+    "/removed.json?since=day": "removed --since 1d",
+    "/alerts.json": "alerts",
+    "/alerts.json?which=all": "alerts --all",
+    "/status.json": "status",
+}
+"""Files of pages, and the commands whose rows they have."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> PageWorld:
+    return PageWorld(tmp_path_factory.mktemp("pages") / "tables", now_ms())
+
+
+@pytest.fixture(scope="module")
+def endpoint(world: PageWorld) -> Iterator[Opened]:
+    with opened(world.tables, every_s=1) as endpoint:
+        yield endpoint
+        assert endpoint.said == []
+
+
+def page(endpoint: Opened, address: str, status: int = 200) -> HtmlPage:
+    answer = endpoint.ask(address)
+    assert answer.status == status, (address, answer.body[-400:])
+    return HtmlPage.of(answer.body)
+
+
+def cells(endpoint: Opened, address: str, caption: str, column: int = 0) -> list[str]:
+    """The texts of one column of a list."""
+    return [row[column].text for row in page(endpoint, address).tables().get(caption, [])]
+
+
+def file_of(address: str, ending: str) -> str:
+    """The address of the file of a page."""
+    path, _, query = address.partition("?")
+    return f"{'/overview' if path == '/' else path}.{ending}?{query}"
+
+
+def rows_of(answer: Answer) -> list[dict[str, Any]]:
+    assert answer.status == 200, answer.body
+    rows: list[dict[str, Any]] = json.loads(answer.body)["rows"]
+    return rows
+
+
+# --- every page ------------------------------------------------------------------------------------------
+
+
+def test_every_page_is_tested_here() -> None:
+    assert {address.partition("?")[0] for address in PAGES} == set(VIEWS)
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_is_complete_html_that_no_name_breaks(endpoint: Opened, address: str) -> None:
+    answer = endpoint.ask(address)
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    check_harmless(answer.body)
+    assert len(answer.body) <= LARGEST
+    found = HtmlPage.of(answer.body)
+    assert found.one("html").attributes["lang"] == "en"
+    assert found.all("title")[0].text.endswith(" · offsetlake")
+    assert "As of 20" in found.said()
+    assert len({one.attributes.get("id") for one in found.elements if "id" in one.attributes}) == len(
+        [one for one in found.elements if "id" in one.attributes]
+    )
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_has_its_rows_as_json_and_csv(endpoint: Opened, address: str) -> None:
+    path = address.partition("?")[0].strip("/").replace("/", "-") or "overview"
+    told = endpoint.ask(file_of(address, "json"))
+    rows = rows_of(told)
+    assert told.headers["content-type"] == "application/json"
+    assert told.headers["content-disposition"] == f'inline; filename="{path}.json"'
+    assert set(json.loads(told.body)) == {"as_of", "errors", "rows"}
+    listed = endpoint.ask(file_of(address, "csv"))
+    assert (listed.status, listed.headers["content-type"]) == (200, "text/csv; charset=utf-8")
+    csv.field_size_limit(1_000_000)
+    lines = list(csv.DictReader(io.StringIO(listed.body.decode(), newline="")))
+    assert len(lines) == len(rows)
+    if rows and path not in ("overview", "expiring"):
+        assert list(lines[0]) == list(rows[0])
+
+
+def test_links_of_every_page_lead_somewhere(endpoint: Opened) -> None:
+    linked = {
+        str(one.attributes["href"])
+        for address in PAGES
+        for one in page(endpoint, address).elements
+        if one.tag in ("a", "link") and not re.search("group=|span=|sort=", str(one.attributes["href"]))
+    }
+    linked |= {str(one.attributes["src"]) for one in page(endpoint, "/").elements if "src" in one.attributes}
+    assert len(linked) > 30
+    for address in sorted(linked - {"#main", "/metrics"}):
+        assert endpoint.ask(address).status == 200, address
+
+
+def test_files_are_the_rows_of_commands(endpoint: Opened, world: PageWorld, offsetlake: Any) -> None:
+    for address, command in COMMANDS.items():
+        told = json.loads(endpoint.ask(address).body)
+        ended = offsetlake(*command.split(), "--table-root", world.tables.root, "--output", "document")
+        assert told["rows"] == json.loads(ended.out)["rows"], address
+        assert len(told["rows"]) > 0, address
+        assert told["as_of"]["batch"] == json.loads(ended.out)["as_of"]["batch"]
+
+
+def test_offsets_that_expire_are_those_of_the_command(
+    endpoint: Opened, world: PageWorld, offsetlake: Any
+) -> None:
+    """The time that is left depends on the moment of the question."""
+    ended = offsetlake("expiring", "--within", "1d", "--table-root", world.tables.root, "--output", "json")
+    expected = json.loads(ended.out)
+    found = rows_of(endpoint.ask("/expiring.json"))
+    assert [row["expires_at"] for row in found] == [row["expires_at"] for row in expected]
+    listed = cells(endpoint, "/expiring", "Offsets that expire", 3)
+    assert [f"{row['topic']}:{row['partition']}" for row in expected][: len(listed)] == listed
+
+
+def test_removed_offsets_come_as_the_file_that_puts_them_back(
+    endpoint: Opened, world: PageWorld, offsetlake: Any
+) -> None:
+    ended = offsetlake(
+        *("removed", "--since", "7d", "--table-root", world.tables.root, "--output", "reset-csv")
+    )
+    answer = endpoint.ask("/removed.reset-csv")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/csv; charset=utf-8")
+    assert answer.headers["content-disposition"] == 'inline; filename="removed.csv"'
+    assert answer.body.decode() == ended.out
+    groups = {line[0] for line in csv.reader(io.StringIO(ended.out, newline=""))}
+    assert {"gone", "=1+1", "@SUM(A1)", "-1", "<script>alert(1)</script>"} <= groups  # none is altered
+
+
+# --- what pages say --------------------------------------------------------------------------------------
+
+
+def test_incomplete_offsets_partitions_are_named_on_every_page_of_all_groups(endpoint: Opened) -> None:
+    for address in ("/", "/groups", "/topics", "/topic?topic=orders", "/expiring", "/removed", "/alerts"):
+        said = page(endpoint, address).said()
+        assert "offsets partitions 3 are still being read" in said, address
+        assert "offsets partitions 1 are behind: newer commits are not read yet" in said, address
+        assert "Complete." not in said, address
+
+
+def test_the_start_page_counts_what_the_lists_have(endpoint: Opened) -> None:
+    numbers = {row["name"]: row["value"] for row in rows_of(endpoint.ask("/overview.json"))}
+    assert numbers["groups"] == len(rows_of(endpoint.ask("/groups.json")))
+    assert numbers["alerts_open"] == len(rows_of(endpoint.ask("/alerts.json")))
+    known = [row for row in rows_of(endpoint.ask("/expiring.json")) if row["expires_at"] is not None]
+    assert numbers["expiring_within_a_day"] == len(known)
+    assert (numbers["offsets_partitions"], numbers["offsets_partitions_complete"]) == (4, 2)
+    said = page(endpoint, "/").said()
+    assert f"Groups {int(numbers['groups'])} " in said
+    assert "2 of 4" in said
+
+
+def test_a_group_shows_its_state_lag_members_and_commands(endpoint: Opened) -> None:
+    said = page(endpoint, "/group?group=dead").said()
+    assert "Group dead Stable STOPPED" in said
+    assert "no commits, records waiting" in said
+    assert "kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group dead" in said
+    (member,) = page(endpoint, "/group?group=dead").tables()["Members"]
+    assert [cell.text.strip() for cell in member][:4] == ["dead-1", "", "dead", "/10.0.3.10"]
+
+
+def test_an_offset_shows_a_rewind_in_its_history(endpoint: Opened) -> None:
+    found = page(endpoint, "/offset/history?group=returned&topic=orders&partition=0&span=hour")
+    steps = found.tables()["Steps"]
+    assert [row[3].text.split()[0] for row in steps if "rewind" in row[3].text] == ["rewind"]
+    assert [one.attributes["class"] for one in found.all("line")] == ["rewind"]
+    assert found.all("svg")[0].attributes["role"] == "img"
+    events = page(endpoint, "/group/history?group=returned&span=hour").said()
+    assert "orders:0 rewound from" in events
+
+
+def test_alerts_that_were_not_delivered_are_said_to_be(endpoint: Opened) -> None:
+    found = page(endpoint, "/alerts")
+    assert "webhook" in {row[6].text for row in found.tables()["Alerts"]}
+    assert "not delivered" in found.said() or "have not been delivered" in found.said()
+
+
+def test_long_lists_have_bounded_pages(endpoint: Opened) -> None:
+    for group, caption, rows, count in (
+        ("wide", "Topics and partitions", 100, PARTITIONS),
+        ("populous", "Members", 50, MEMBERS),
+        ("populous", "Topics and partitions", 100, MEMBERS),
+    ):
+        answer = endpoint.ask(f"/group?group={group}")
+        found = HtmlPage.of(answer.body)
+        assert len(answer.body) <= LARGEST
+        assert len(found.tables()[caption]) == rows
+        assert f"Page 1 of {count // rows:,}" in found.said().replace(",", "")
+    for address in (
+        *("/group/history?group=wide&span=hour", "/group/history?group=populous", "/topic?topic=wide"),
+        *("/offset/history?group=wide&topic=wide&partition=4999", "/leftovers", "/removed?since=quarter"),
+    ):
+        assert len(endpoint.ask(address).body) <= LARGEST, address
+    last = page(endpoint, f"/group?group=wide&page={PARTITIONS // 100}")
+    assert last.tables()["Topics and partitions"][-1][0].text == f"wide:{PARTITIONS - 1}"
+
+
+def test_lists_in_one_page_turn_their_own_pages(endpoint: Opened) -> None:
+    found = page(endpoint, "/group?group=populous&page=2")
+    assert "Page 2 of 30 Next" in found.said()
+    members = {row[0].text for row in found.tables()["Members"]}
+    following = page(endpoint, "/group?group=populous&page=2&members=2")
+    assert "Page 2 of 30 Next" in following.said()
+    assert "Page 2 of 60 Next" in following.said()
+    assert members.isdisjoint(row[0].text for row in following.tables()["Members"])
+
+
+# --- lists -----------------------------------------------------------------------------------------------
+
+
+def test_groups_are_found_by_a_part_of_their_name_or_a_pattern(endpoint: Opened) -> None:
+    assert cells(endpoint, "/groups?q=BILL", "Groups") == ["billing"]
+    assert cells(endpoint, "/groups?q=b*g", "Groups") == ["billing"]
+    assert cells(endpoint, "/groups?q=?illing", "Groups") == ["billing"]
+    assert cells(endpoint, "/groups?q=%3Cscript", "Groups")[:1] == ["</title><script>alert(1)</script>"]
+    assert cells(endpoint, "/groups?q=%5Bred%5D", "Groups") == ["[red]markup[/red]"]
+    assert cells(endpoint, f"/groups?{urlencode({'q': 'NUL '})}", "Groups")
+    nothing = page(endpoint, "/groups?q=no-such-name")
+    assert "No group matches. Remove a filter, or search for less." in nothing.said()
+    assert nothing.links()["Show all"] == "/groups"
+
+
+def test_filters_select_and_keep_the_order(endpoint: Opened) -> None:
+    states = [row["state"] for row in rows_of(endpoint.ask("/groups.json"))]
+    assert set(states) == {"Stable", "Empty", None}
+    for state in ("Stable", "Empty"):
+        chosen = rows_of(endpoint.ask(f"/groups.json?state={state}"))
+        assert [row["state"] for row in chosen] == [state] * states.count(state)
+    found = page(endpoint, "/groups?state=Empty&sort=lag&order=falling&q=lea")
+    assert [row[0].text for row in found.tables()["Groups"]] == ["leaving"]
+    (selected,) = [one for one in found.all("option") if "selected" in one.attributes]
+    assert selected.text == "Empty"
+    kept = {one.attributes["name"]: one.attributes["value"] for one in found.all("input", type="hidden")}
+    assert kept == {"sort": "lag", "order": "falling"}
+    assert cells(endpoint, "/topics?readers=former", "Topics") == ["views"]
+    assert rows_of(endpoint.ask("/status.json?q=ignored"))
+
+
+@pytest.mark.parametrize(
+    "by", ["group", "state", "members", "lag", "lag_seconds", "last_commit", "first_expiry"]
+)
+def test_groups_are_sorted_with_unknown_values_last(endpoint: Opened, by: str) -> None:
+    rows = {row["group"]: row[by] for row in rows_of(endpoint.ask("/groups.json"))}
+    rows_of_links = rows | {fingerprint(name): value for name, value in rows.items()}
+    for order in ("rising", "falling"):
+        pages = [page(endpoint, f"/groups?sort={by}&order={order}&page={number}") for number in (1, 2)]
+        values = [rows_of_links[linked(one)] for found in pages for one in found.tables()["Groups"]]
+        assert len(values) == len(rows)
+        known = [value for value in values if value is not None]
+        assert values == known + [None] * (len(values) - len(known))
+        assert known == sorted(known, reverse=order == "falling")
+        ordered = next(one for one in pages[0].all("th") if "aria-sort" in one.attributes)
+        assert ordered.attributes["aria-sort"] == {"rising": "ascending", "falling": "descending"}[order]
+
+
+def linked(row: list[Element]) -> str:
+    """The name of the group in the link of a row, or its SHA-256."""
+    (link,) = (one for one in row[0].inside if one.tag == "a")
+    query = parse_qs(str(link.attributes["href"]).partition("?")[2], keep_blank_values=True)
+    (name,) = query.get("group") or query["group_sha256"]
+    return name
+
+
+def test_every_order_that_a_list_offers_is_taken(endpoint: Opened) -> None:
+    for address in PAGES:
+        for head in page(endpoint, address).all("th"):
+            for link in (one for one in head.inside if one.tag == "a"):
+                again = page(endpoint, str(link.attributes["href"]))
+                (own,) = (one for one in again.all("th") if one.text == head.text)
+                other = next(one.attributes["href"] for one in own.inside if one.tag == "a")
+                assert "aria-sort" in own.attributes, head.text
+                assert other != link.attributes["href"]
+
+
+def test_pages_of_a_list_are_bounded(endpoint: Opened) -> None:
+    first, second = page(endpoint, "/groups"), page(endpoint, "/groups?page=2")
+    names = [row[0].text for found in (first, second) for row in found.tables()["Groups"]]
+    assert len(names) == len(set(names)) == len(rows_of(endpoint.ask("/groups.json")))
+    assert second.links()["Previous"] == "/groups?page=1"
+    assert cells(endpoint, "/groups?page=1000000000", "Groups") == names[100:]
+    for number in ("0", "-1", "x", "1.5", "1e3", "٣", "9" * 30, " 1"):
+        answer = endpoint.ask(f"/groups?{urlencode({'page': number})}")
+        assert answer.status == 400, number
+        assert "page: expected a whole number of at least 1, found" in HtmlPage.of(answer.body).said()
+
+
+def test_a_list_without_an_order_ignores_it(endpoint: Opened) -> None:
+    chosen = cells(endpoint, "/expiring?sort=x", "Offsets that expire", 3)
+    assert chosen == cells(endpoint, "/expiring", "Offsets that expire", 3)
+
+
+def test_searches_may_be_of_any_text(endpoint: Opened) -> None:
+    for text in (
+        *(
+            "*a" * 2_500,
+            "?" * 5_000,
+            "*" * 5_000,
+            "(" * 3_000,
+            "\\",
+            "\\E",
+            "[",
+            "[!",
+            "a\0",
+            "\u202e",
+            "é",
+            "\U0001f422",
+        ),
+        *("&" * 5_000, "%", "%00", "'", '"><script>alert(1)</script>', "*<b>*"),
+    ):
+        for path in ("/groups", "/topics", "/expiring", "/removed", "/leftovers"):
+            answer = endpoint.ask(f"{path}?{urlencode({'q': text})}")
+            assert answer.status == 200, (path, text[:20])
+            assert len(answer.body) <= LARGEST, (path, text[:20])
+        check_harmless(answer.body)
+
+
+# --- the past --------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_shown_as_it_was(endpoint: Opened, world: PageWorld) -> None:
+    then = world._now - 20 * MINUTE_MS
+    for text in (str(then), iso(then)):
+        found = page(endpoint, f"/group?{urlencode({'group': 'dead', 'as_of': text})}")
+        assert f"As of {iso(then, 'seconds')} (batch 6)" in found.said()
+        (row,) = found.tables()["Topics and partitions"]
+        assert row[1].text == f"{world._end(then) - 10:,}"
+        assert "data-live" not in found.one("main").attributes
+        assert f"offsetlake restore --group dead --as-of {iso(then, 'seconds')}" in found.said()
+    assert "data-live" in page(endpoint, "/group?group=dead").one("main").attributes
+    history = endpoint.ask(f"/group/history.json?group=dead&as_of={then}")
+    assert {row["batch_time"] for row in rows_of(history)} <= {iso(then - n * MINUTE_MS) for n in range(6)}
+
+
+def test_a_group_that_came_later_is_not_there_before(endpoint: Opened, world: PageWorld) -> None:
+    numbers = offsets_partitions(from_texts(HOSTILE), 4).tolist()
+    name = next(
+        name
+        for name, number in zip(HOSTILE, numbers, strict=True)
+        if number == 0 and name.isascii() and name.isalpha()
+    )
+    found = page(endpoint, f"/group?group={name}&as_of={world._now - 10 * MINUTE_MS}", 404)
+    assert f"group {name!r} was not there as of" in found.said()
+    assert "it appears at" in found.said()
+
+
+@pytest.mark.parametrize(
+    "moment", ["2099-01-01", "+1h", "yesterday", "1e9", "1969-12-31", "9" * 13, "0", "-"]
+)
+def test_a_moment_that_cannot_be_is_misuse(endpoint: Opened, moment: str) -> None:
+    for path in ("/group", "/offset", "/group/history", "/group.json", "/group/history.csv"):
+        answer = endpoint.ask(f"{path}?{urlencode({'group': 'dead', 'topic': 'orders', 'as_of': moment})}")
+        assert (answer.status, b"as_of: expected" in answer.body) == (400, True), path
+
+
+def test_a_moment_before_the_history_is_said_to_be(endpoint: Opened, world: PageWorld) -> None:
+    for path in ("/group", "/offset", "/group/history", "/removed", "/group.json"):
+        answer = endpoint.ask(f"{path}?group=dead&topic=orders&as_of={world._now - HOUR_MS}")
+        assert answer.status >= 400
+        assert f"history starts at {iso(world._now - 25 * MINUTE_MS)}" in answer.body.decode()
+
+
+# --- errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "sentence"),
+    [
+        ("/group?group=nobody", 404, "group 'nobody': GROUP_ID_NOT_FOUND"),
+        ("/group", 404, "/group: expected the parameter group, found none"),
+        ("/group?group_sha256=0", 404, "/group: expected the parameter group, found none"),
+        ("/offset?group=nobody&topic=orders&partition=0", 404, "group 'nobody': GROUP_ID_NOT_FOUND"),
+        ("/offset?group=dead", 404, "/offset: expected the parameter topic, found none"),
+        ("/offset/history?group=dead&topic=none", 404, "expected an offset that was committed"),
+        ("/topic?topic=none", 404, "topic 'none': expected one that some group has"),
+        ("/groups?cluster=none", 404, "cluster 'none': expected one of"),
+        ("/groups?sort=nothing", 400, "sort: expected one of group, state"),
+        ("/groups?order=up", 400, "order: expected one of rising, falling; found 'up'"),
+        ("/groups?state=Happy", 400, "state: expected one of"),
+        ("/expiring?within=year", 400, "within: expected one of day, week; found 'year'"),
+        ("/removed?since=ever", 400, "since: expected one of day, week, quarter; found 'ever'"),
+        ("/alerts?which=none", 400, "which: expected one of open, all; found 'none'"),
+        ("/leftovers?idle=long", 400, "idle: expected"),
+        ("/topics?readers=many", 400, "readers: expected one of none, former; found 'many'"),
+        ("/group/history?group=dead&span=year", 400, "span: expected one of hour, 6 hours"),
+        ("/group?group=%3Cscript%3Ealert(1)%3C/script%3E%0A", 404, "alert(1)"),
+    ],
+)
+def test_an_error_is_a_page_that_says_what_was_expected(
+    endpoint: Opened, address: str, status: int, sentence: str
+) -> None:
+    answer = endpoint.ask(address)
+    assert answer.status == status
+    check_harmless(answer.body)
+    found = HtmlPage.of(answer.body)
+    assert sentence in found.said()
+    assert "etag" not in answer.headers
+    assert found.links()["All groups"] == "/groups"
+
+
+def test_an_error_of_a_file_is_a_sentence(endpoint: Opened) -> None:
+    for address in (
+        "/groups.json?sort=x&state=Happy",
+        "/groups.csv?state=Happy",
+        "/removed.reset-csv?since=x",
+    ):
+        answer = endpoint.ask(address)
+        assert (answer.status, answer.headers["content-type"]) == (400, "text/plain; charset=utf-8")
+        assert b": expected one of" in answer.body
+
+
+def test_there_is_no_other_file_or_page(endpoint: Opened) -> None:
+    for path in (
+        *("/overview", "/groups.html", "/groups.reset-csv", "/groups.", "/.json", "/group.xml", "/groups/"),
+        *(
+            "/static/",
+            "/static/none",
+            "/static/../pages.py",
+            "/static/%2e%2e/pages.py",
+            "/GROUPS",
+            "/index.html",
+        ),
+    ):
+        assert endpoint.ask(path).status == 404, path
+
+
+def test_addresses_that_cannot_be_read_are_refused(endpoint: Opened) -> None:
+    for query in ("q=%FF", "q=%ED%A0%80", "%C3=x", "&".join(f"p{number}=1" for number in range(60))):
+        answer = endpoint.ask(f"/groups?{query}")
+        assert (answer.status, answer.headers["content-type"]) == (400, "text/plain; charset=utf-8")
+        assert b"more parameters than are allowed, or no UTF-8" in answer.body
+    assert endpoint.ask("/groups?q=%00&q=bill&&=&;").status == 200
+    assert cells(endpoint, "/groups?q=x&q=billing", "Groups") == ["billing"]  # the last counts
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------
+
+
+def test_headers_forbid_what_a_page_does_not_need(endpoint: Opened) -> None:
+    for address in (*PAGES, "/group?group=nobody", "/groups.json", "/groups.csv", "/removed.reset-csv"):
+        headers = endpoint.ask(address).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';"), (
+            address
+        )
+        assert "unsafe" not in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff", address
+        assert headers["referrer-policy"] == "same-origin"
+        assert headers["cache-control"] == "private, no-cache"
+        assert headers["vary"] == "Authorization, Cookie"
+    for name, kind in (
+        ("style.css", "text/css"),
+        ("page.js", "text/javascript"),
+        ("icon.svg", "image/svg+xml"),
+    ):
+        headers = endpoint.ask(f"/static/{name}").headers
+        assert headers["content-type"].startswith(kind)
+        assert (headers["x-content-type-options"], "max-age" in headers["cache-control"]) == ("nosniff", True)
+
+
+def test_head_has_the_headers_of_get_and_no_body(endpoint: Opened) -> None:
+    for address in (*PAGES, "/groups.csv", "/group?group=nobody", "/static/page.js"):
+        head, get = endpoint.ask(address, "HEAD"), endpoint.ask(address)
+        assert (head.status, head.body) == (get.status, b""), address
+        assert head.headers["content-type"] == get.headers["content-type"]
+        assert endpoint.ask(address, "POST").status == 405
+
+
+def test_what_a_client_has_is_not_sent_again_until_it_changes(world: PageWorld) -> None:
+    with opened(world.tables, every_s=600) as endpoint:
+        addresses = [address for address in PAGES if "history" not in address] + [
+            "/groups.json",
+            "/group.csv?group=wide",
+        ]
+        tags = {address: endpoint.ask(address).headers["etag"] for address in addresses}
+
+        def is_known(address: str) -> bool:
+            answer = endpoint.ask(address, if_none_match=tags[address])
+            assert answer.status in (200, 304)
+            assert answer.status == 200 or (answer.body, answer.headers["etag"]) == (b"", tags[address])
+            return answer.status == 304
+
+        assert all(map(is_known, addresses))
+        assert endpoint.ask("/groups", if_none_match='"another"').status == 200
+        assert endpoint.ask("/groups", if_none_match=f"W/{tags['/groups']}").status == 304
+        heartbeat(world.tables, world.tables.progress().heartbeat + 1)
+        wait_until(lambda: not is_known("/groups"), "a heartbeat")
+        assert not any(map(is_known, addresses))
+    with opened(world.tables, every_s=600) as another:  # another process: another assessment, and counters
+        assert another.ask("/groups").headers["etag"] != tags["/groups"]
