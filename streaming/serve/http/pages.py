@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from anyio import CapacityLimiter, to_thread
@@ -119,10 +119,21 @@ def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 async def _unless_gone(request: Request, make: Callable[[], T], limiter: CapacityLimiter) -> T | None:
     """Return what `make` returns on a thread; None: the client left before."""
-    work = asyncio.ensure_future(to_thread.run_sync(make, limiter=limiter, abandon_on_cancel=True))
+    work = asyncio.ensure_future(to_thread.run_sync(make, limiter=limiter))
     async with watched(request.receive) as gone:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         return work.result()
+    _ENDING.add(work)  # a thread that has begun goes on, and keeps its place among those at once
+    work.add_done_callback(_ended)
     work.cancel()
     return None
+
+
+def _ended(work: "asyncio.Future[Any]") -> None:
+    _ENDING.discard(work)
+    if not work.cancelled():
+        work.exception()  # nobody waits for it
+
+
+_ENDING: Final[set["asyncio.Future[Any]"]] = set()

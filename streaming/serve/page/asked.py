@@ -42,6 +42,10 @@ class NotFoundError(OffsetlakeError):
     """The tables hold no such group, topic or offset, or there is no such page."""
 
 
+class NotAssessedError(OffsetlakeError):
+    """There is no assessment of the snapshot yet."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageCluster:
     """A cluster of the pages, and how many commits a minute it has."""
@@ -169,7 +173,14 @@ class Asked:
 
     @cached_property
     def assessment(self) -> Assessment:
-        return self.cluster.assessment().as_of(self.now)
+        """The newest assessment; raises `NotAssessedError` if there is none of what was read."""
+        found = self.cluster.assessment()
+        if not found.moment and self.snapshot.progress.partitions:
+            raise NotAssessedError(
+                "Lag, health and expiry of groups have not been computed yet, or cannot be. Reload in some "
+                "seconds; if this lasts, see the log of `offsetlake serve`."
+            )
+        return found
 
     @cached_property
     def snapshot(self) -> MemorySnapshot:
@@ -185,9 +196,11 @@ class Asked:
         self, make: Callable[Concatenate[Assessment, P], T], *args: P.args, **named: P.kwargs
     ) -> T:
         """Return what `make` makes of the assessment and some values, once for each assessment."""
-        held, key = _REMEMBERED.setdefault(self.assessment, {}), (make, args, tuple(named.items()))
+        current = self.assessment.as_of(self.now)
+        is_old = current is not self.assessment  # its lag is no longer known
+        held, key = _REMEMBERED.setdefault(self.assessment, {}), (make, is_old, args, tuple(named.items()))
         if key not in held:
-            held[key] = make(self.assessment, *args, **named)
+            held[key] = make(current, *args, **named)
         found: T = held[key]
         return found
 

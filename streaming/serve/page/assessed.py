@@ -10,6 +10,7 @@ from streaming.assessment.explained import LAG_SECONDS_REASON
 from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
+from streaming.expiry.rules import UNKNOWN_RULES
 from streaming.lag.health import PARTITION_HEALTH
 from streaming.lag.log_ranges import LAG
 from streaming.lag.positions import MAX_AGE_MS
@@ -17,8 +18,9 @@ from streaming.lag.rules import STATUSES
 from streaming.model.schemas import KEY, TIMESTAMP
 from streaming.serve.assessment.assessment import EXPIRY_RULES, NO_LAG, WORDS, Assessment
 from streaming.serve.assessment.complete import source_partitions
-from streaming.serve.assessment.sums import LagSums, Summed, status_of_groups
+from streaming.serve.assessment.sums import LagSums, Summed, status_of_groups, subscribed
 from streaming.serve.memory.names import NONE, NameIndex
+from streaming.serve.memory.snapshot import MemorySnapshot
 
 _LAG: Final = [
     ("lag", pa.int64()),  # sum of the known lags, negative ones as 0; null: none is known
@@ -79,6 +81,7 @@ POSITION_ROWS: Final = pa.schema(
         ("rule", pa.string()),
         ("expires_at", TIMESTAMP),
         ("commit_timestamp", TIMESTAMP),
+        ("log_start_offset", pa.int64()),  # null: not known
     ]
 )
 """The committed offsets of one group, and assigned partitions without one."""
@@ -103,65 +106,103 @@ def group_rows(assessment: Assessment) -> pa.Table:
         "state": _text(groups.rows["state"]),
         "members": from_numbers(groups.member_counts, is_known),
         "status": words_of(STATUSES, status),
-        **_lag_columns(lag, own, n, more_unknown=summed.has_uncommitted),
+        **_lag_columns(lag, own, n, is_at_least=_is_at_least(summed) | summed.has_uncommitted),
         "partitions": from_numbers(snapshot.offsets.counts),
         "last_commit": times_of(_spread(summed.last_commit, own, n, NONE)),
         "first_expiry": times_of(np.where(first == np.iinfo(np.int64).max, NONE, first)),
         "source_partition": from_numbers(partitions).cast(pa.int32()),
     }
     rows = pa.table([columns[field.name] for field in GROUP_ROWS], schema=GROUP_ROWS)
-    loading = np.array(sorted(snapshot.loading), np.int64)
-    return rows.filter(from_mask(~np.isin(partitions, loading)))
+    return rows.filter(from_mask(loaded_groups(snapshot)))
 
 
 def topic_rows(assessment: Assessment) -> pa.Table:
-    """Return the topics that groups have committed or been assigned (schema `TOPIC_ROWS`)."""
-    snapshot, topics = assessment.snapshot, assessment.snapshot.topics
-    summed, n = Summed.by_topic(assessment), len(assessment.snapshot.topics)
+    """Return the topics that groups of loaded offsets partitions have committed or been assigned (schema
+    `TOPIC_ROWS`)."""
+    snapshot, topics, n = assessment.snapshot, assessment.snapshot.topics, len(assessment.snapshot.topics)
+    summed, is_loaded = Summed.by_topic(assessment), loaded_groups(assessment.snapshot)
     assert summed.topics is not None
-    own, lag = summed.topics, summed.lag
-    has_members = snapshot.groups.member_counts[summed.groups] > 0
-    behind, is_known = np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    np.add.at(behind, own[lag.is_known], lag.lag[lag.is_known])
-    is_known[own[lag.is_known]] = True
+    kept = np.flatnonzero(is_loaded[summed.groups])
+    own, groups, lag = summed.topics[kept], summed.groups[kept], summed.lag
+    sums, is_known = lag.lag[kept], lag.is_known[kept]
+    bare = assessment.uncommitted
+    some = (bare.places != NONE) & is_loaded[bare.groups]
+    assigned = topics.topic[bare.places[some]]
+    behind, has_lag = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    np.add.at(behind, own[is_known], sums[is_known])
+    has_lag[own[is_known]] = True
     seconds = np.full(n, np.nan)
-    np.fmax.at(seconds, own, lag.seconds)
+    np.fmax.at(seconds, own, lag.seconds[kept])
     last = np.full(n, NONE, np.int64)
-    np.maximum.at(last, own, summed.last_commit)
+    np.maximum.at(last, own, summed.last_commit[kept])
     former = np.zeros(n, np.int64)
-    np.add.at(former, own, summed.count("of_recreated_topic"))
+    np.add.at(former, own, summed.count("of_recreated_topic")[kept])
+    readers = _readers(snapshot, groups, own, bare.groups[some], assigned)
     columns = {
         "topic": topics.names.texts.cast(pa.string()),
         "groups": from_numbers(np.bincount(own, minlength=n).astype(np.int64)),
-        "groups_with_members": from_numbers(np.bincount(own[has_members], minlength=n).astype(np.int64)),
+        "groups_with_members": from_numbers(np.bincount(readers, minlength=n).astype(np.int64)),
         "partitions": from_numbers(np.diff(topics.starts)),
-        "lag": from_numbers(behind, is_known),
+        "lag": from_numbers(behind, has_lag),
         "lag_seconds": _seconds(seconds),
-        "lag_is_at_least": from_mask(np.isin(np.arange(n), own[lag.is_at_least])),
+        "lag_is_at_least": from_mask(
+            np.isin(np.arange(n), own[_is_at_least(summed)[kept]]) | np.isin(np.arange(n), assigned)
+        ),
         "last_commit": times_of(last),
         "offsets_of_former_topic": from_numbers(former),
     }
     rows = pa.table([columns[field.name] for field in TOPIC_ROWS], schema=TOPIC_ROWS)
     is_there = np.bincount(own, minlength=n) > 0
-    is_there[np.unique(topics.topic[snapshot.is_assigned])] = True
+    is_there[assigned] = True
     return rows.filter(from_mask(is_there))
 
 
+def _readers(
+    snapshot: MemorySnapshot, groups: Index, topics: Index, assigned_groups: Index, assigned: Index
+) -> Index:
+    """Return the topics of distinct pairs of a group with members and a topic that it reads: it subscribes to
+    it, or may, as far as is known, or it is assigned a partition of it."""
+    is_subscribed, is_known = subscribed(snapshot, groups, topics)
+    reads = (snapshot.groups.member_counts[groups] > 0) & (is_subscribed | ~is_known)
+    pairs = np.concatenate([groups[reads] << 32 | topics[reads], assigned_groups << 32 | assigned])
+    found: Index = np.unique(pairs) & 0xFFFFFFFF
+    return found
+
+
 def group_topic_rows(assessment: Assessment, topic: int) -> tuple[Index, pa.Table]:
-    """Return the places of the groups that have committed offsets of the topic at a place, and their lag
-    there: a table of m rows with columns partitions, `_LAG` and last_commit."""
+    """Return the places of the groups of loaded offsets partitions that have committed offsets of the topic
+    at a place, and their lag there: a table of m rows with columns partitions, `_LAG` and last_commit."""
     summed = Summed.by_topic(assessment)
     assert summed.topics is not None
-    chosen = np.flatnonzero(summed.topics == topic)
+    chosen = np.flatnonzero((summed.topics == topic) & loaded_groups(assessment.snapshot)[summed.groups])
     lag, counts = summed.lag, np.diff(summed.runs.starts, append=summed.runs.rows)
     columns = {
         "partitions": from_numbers(counts[chosen]),
         "lag": from_numbers(lag.lag[chosen], lag.is_known[chosen]),
         "lag_seconds": _seconds(lag.seconds[chosen]),
-        "lag_is_at_least": from_mask(lag.is_at_least[chosen]),
+        "lag_is_at_least": from_mask(_is_at_least(summed)[chosen]),
         "last_commit": times_of(summed.last_commit[chosen]),
     }
     return summed.groups[chosen], pa.table(columns)
+
+
+def loaded_groups(snapshot: MemorySnapshot) -> Mask:
+    """Return whether the offsets partition of each group (n) was read to its end."""
+    loading = np.array(sorted(snapshot.loading), np.int64)
+    is_loaded: Mask = ~np.isin(source_partitions(snapshot), loading)
+    return is_loaded
+
+
+def loaded_offsets(snapshot: MemorySnapshot) -> int:
+    """Return the number of committed offsets of loaded offsets partitions."""
+    return int(snapshot.offsets.counts[loaded_groups(snapshot)].sum())
+
+
+def _is_at_least(summed: Summed) -> Mask:
+    """Return for m runs whether the actual lag may be larger: of some offset it is, or it is not known."""
+    positions = summed.assessment.positions
+    is_unknown = (positions["lag"] == NO_LAG) | np.isnan(positions["lag_seconds"])
+    return summed.runs.any(positions["lag_is_at_least"] | is_unknown)
 
 
 def position_rows(assessment: Assessment, group: int) -> pa.Table:
@@ -181,15 +222,20 @@ def position_rows(assessment: Assessment, group: int) -> pa.Table:
     commits = np.append(columns.commit_timestamp, np.full(len(bare), NONE))
     is_readable = np.append(columns.was_readable, np.zeros(len(bare), np.bool_))
     lags, of_ends = held["lag"], held["offset_as_of_ends"]
+    ids = np.append(columns.topic_id.astype(np.int64), np.full(len(bare), NONE))
+    sampled = topics.ends.sample_id[places]
+    is_own_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
+    is_sampled = is_own_log & (assessment.moment - topics.ends.sampled_at[places] <= MAX_AGE_MS)
     ends = np.where((lags != NO_LAG) & (of_ends != NO_LAG), lags + of_ends, topics.ends.log_end[places])
-    is_old = assessment.moment - topics.ends.sampled_at[places] > MAX_AGE_MS
+    starts = topics.ends.log_start[places]
     found = {
         "group": from_texts([name]).take(from_numbers(np.zeros(n, np.int64))),
         "topic": _names(topics.names, topics.topic[places]),
         "partition": from_numbers(topics.partition[places]).cast(pa.int32()),
         "committed_offset": from_numbers(offsets, is_readable),
         "offset_as_of_ends": from_numbers(of_ends, of_ends != NO_LAG),
-        "log_end_offset": from_numbers(ends, (ends != NONE) & ~is_old),
+        "log_end_offset": from_numbers(ends, (ends != NONE) & is_sampled),
+        "log_start_offset": from_numbers(starts, (starts != NONE) & is_sampled),
         "lag": from_numbers(lags, lags != NO_LAG),
         "lag_seconds": _seconds(held["lag_seconds"]),
         "lag_is_at_least": from_mask(held["lag_is_at_least"], lags != NO_LAG),
@@ -225,14 +271,20 @@ def expiring_rows(assessment: Assessment) -> pa.Table:
     return pa.table([held[field.name] for field in EXPIRING_ROWS], schema=EXPIRING_ROWS)
 
 
+def unknown_expiries(assessment: Assessment) -> int:
+    """Return the number of offsets whose expiry is not known, as their rule says."""
+    numbers = [EXPIRY_RULES.index(rule) for rule in UNKNOWN_RULES]
+    return int(np.isin(assessment.positions["rule"], numbers).sum())
+
+
 # ---------------------------------------------------------------------------------------------------------
 
 
-def _lag_columns(lag: LagSums, own: Index, n: int, *, more_unknown: Mask) -> dict[str, pa.Array]:
+def _lag_columns(lag: LagSums, own: Index, n: int, *, is_at_least: Mask) -> dict[str, pa.Array]:
     is_known = np.zeros(n, np.bool_)
     is_known[own] = lag.is_known
     at_least = np.zeros(n, np.bool_)
-    at_least[own] = lag.is_at_least | (lag.is_known & more_unknown)
+    at_least[own] = is_at_least
     seconds = np.full(n, np.nan)
     seconds[own] = lag.seconds
     return {

@@ -71,9 +71,6 @@ class Chart:
     data: str = ""
 
 
-Bars = Chart
-
-
 def lines(
     times: Sequence[int],
     own: Sequence[Line],
@@ -104,8 +101,8 @@ def lines(
         for band in bands
         if (band.end or end) > start and band.start < end
     ]
-    newest = [(line.label, _last(line.values)) for line in own]
-    said = ", ".join(f"{label} {value:,.0f}" for label, value in newest if value is not None)
+    newest = [(line.label, line.values[-1]) for line in own]
+    said = ", ".join(f"{label} {'unknown' if at is None else f'{at:,.0f}'}" for label, at in newest)
     kinds = {(band.kind, band.label) for band in bands} | {(mark.kind, mark.label) for mark in marks}
     return Chart(
         summary=f"{unit} from {iso(start, 'seconds')} to {iso(end, 'seconds')}; at the end: {said}",
@@ -125,7 +122,7 @@ def lines(
     )
 
 
-def bars(starts: Sequence[int], counts: Sequence[int], *, step: int, unit: str) -> Bars:
+def bars(starts: Sequence[int], counts: Sequence[int], *, step: int, unit: str) -> Chart:
     """Return bars of counts for n spans of `step` ms that begin at `starts` (ms)."""
     high, width = max([1, *counts]), WIDTH / max(1, len(starts))
     shapes = []
@@ -183,10 +180,6 @@ def _path(
             found.append(f"{'L' if is_open else 'M'}{x(at)} {y(value)}")
         is_open = value is not None
     return "".join(found)
-
-
-def _last(values: Sequence[float | None]) -> float | None:
-    return next((value for value in reversed(values) if value is not None), None)
 
 
 def _x_labels(start: int, end: int) -> list[str]:

@@ -36,7 +36,7 @@ def _commands(asked: Asked, found: GroupFound, leftovers: pa.Table) -> Iterator[
     root = shell_word(asked.cluster.tables.root)
     yield Command("Describe the group as the broker sees it", f"{tool} --describe --group {name}")
     if asked.as_of is not None:
-        then = iso(asked.as_of, "seconds")
+        then = iso(asked.as_of)
         yield Command(
             f"Go back to the offsets of {then} (stop the consumers first; then repeat with --execute)",
             f"offsetlake restore --group {name} --as-of {then} --table-root {root} "

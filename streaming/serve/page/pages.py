@@ -31,6 +31,7 @@ from streaming.serve.page.views import (
     status,
     topics,
 )
+from streaming.tables.progress_rows import HistoryGoneError
 
 Format = Literal["html", "json", "csv", "reset-csv"]
 
@@ -57,13 +58,14 @@ _CACHED_AT_MOST: Final = 1024 * 1024
 class View:
     """A page: functions for its content and for its rows, which it has in some formats.
 
-    `is_slow`: its content is read from the tables, not from memory.
+    `is_slow`: its content is read from the tables, not from memory. `has_past`: it takes as_of.
     """
 
     page: Callable[[Asked], Page]
     document: Callable[[Asked], Document]
     formats: tuple[str, ...] = ("json", "csv")
     is_slow: bool = False
+    has_past: bool = False
 
 
 VIEWS: Final[Mapping[str, View]] = {
@@ -71,10 +73,10 @@ VIEWS: Final[Mapping[str, View]] = {
     "/clusters": View(clusters.page, clusters.document),
     "/events": View(overview.events, overview.events_document, is_slow=True),
     "/groups": View(groups.page, groups.document),
-    "/group": View(group.page, group.document),
-    "/group/history": View(group.history, group.history_document, is_slow=True),
-    "/offset": View(offset.page, offset.document),
-    "/offset/history": View(offset.history, offset.document, is_slow=True),
+    "/group": View(group.page, group.document, has_past=True),
+    "/group/history": View(group.history, group.history_document, is_slow=True, has_past=True),
+    "/offset": View(offset.page, offset.document, has_past=True),
+    "/offset/history": View(offset.history, offset.document, is_slow=True, has_past=True),
     "/topics": View(topics.page, topics.document),
     "/topic": View(topics.one, topics.one_document),
     "/expiring": View(expiring.page, expiring.document),
@@ -143,7 +145,7 @@ class Pages:
             asked = self._asked(path, parameters, now)
         except OffsetlakeError:
             return None
-        wanted = self.clusters if asked.path == "/clusters" else [asked.cluster]
+        wanted = self.clusters if path.startswith("/clusters") else [asked.cluster]
         held = [_state_of(cluster, now) for cluster in wanted]
         return f'"{self._run}-{now // _AGES_MS}-{"-".join(held)}"'
 
@@ -155,7 +157,11 @@ class Pages:
         view, bare, kind = found
         try:
             asked = self._asked(bare, parameters, now)
-            etag = self.etag(bare, parameters, now)
+            if asked.as_of is not None and not view.has_past:
+                raise MisuseError(
+                    "as_of: expected for a group or an offset only, found it for another page. Remove it."
+                )
+            etag = self.etag(path, parameters, now)
             if kind == "html":
                 key = (path, tuple(sorted(parameters.items())), etag)
                 body = self._cache.get(key, lambda: self._html(view, asked))
@@ -168,7 +174,7 @@ class Pages:
                 etag=etag,
                 file_name=f"{bare.strip('/').replace('/', '-') or 'overview'}.{kind.removeprefix('reset-')}",
             )
-        except NotFoundError as error:
+        except (NotFoundError, HistoryGoneError) as error:
             return self._error(404, str(error), path, parameters, now, kind)
         except MisuseError as error:
             return self._error(400, str(error), path, parameters, now, kind)
@@ -193,17 +199,21 @@ class Pages:
 
     def _frame(self, asked: Asked, page: Page | None) -> dict[str, Any]:
         about = None if page is None else page.about
-        is_past = asked.as_of is not None
-        silence = [] if about is None or is_past else about.silence()
+        is_past = about is not None and about.is_past
+        lag_at = None if page is None else page.lag_at
+        progress = asked.assessment.snapshot.progress if lag_at else None if about is None else about.progress
+        caveats = [] if about is None else [*about.shortcomings(), *about.silence()]
         return {
             "asked": asked,
-            "now": asked.now if about is None else about.moment if is_past else asked.now,
+            "now": about.moment if about is not None and is_past else asked.now,
+            "as_of": lag_at or (asked.now if about is None else about.moment),
+            "batch": None if progress is None else progress.sequence,
             "title": "" if page is None else page.title,
             "about": about,
-            "lag_at": None if page is None else page.lag_at,
             "is_past": is_past,
             "is_live": page is not None and page.is_live,
-            "shortcomings": [] if about is None else [*about.shortcomings(), *silence],
+            "shortcomings": caveats,
+            "remarks": [] if page is None else page.remarks,
             "failures": list(asked.cluster.failures()),
             "navigation": [(asked.url(path), text, path == asked.path) for path, text in self._navigation],
             "clusters": [(one.name, one is asked.cluster) for one in self.clusters],
@@ -229,7 +239,9 @@ class Pages:
             return Response(
                 status=status_code, content_type="text/plain; charset=utf-8", pieces=[f"{message}\n".encode()]
             )
-        asked = Asked(path=path, parameters={}, cluster=self.clusters[0], now=now)
+        name = parameters.get("cluster")
+        cluster = next((one for one in self.clusters if one.name == name), self.clusters[0])
+        asked = Asked(path=path, parameters={}, cluster=cluster, now=now, clusters=self.clusters)
         context = {**self._frame(asked, None), "title": "Error", "message": message, "status": status_code}
         text = self._templates.get_template("error.html").render(context)
         return Response(
@@ -281,7 +293,11 @@ def environment() -> Environment:
 
 
 def _json(document: Document) -> Iterator[bytes]:
-    about = {"as_of": document.about.document(), "errors": dict(document.errors)}
+    about = {
+        "as_of": document.about.document(),
+        "errors": dict(document.errors),
+        "remarks": list(document.remarks),
+    }
     return (piece.encode("utf-8", "backslashreplace") for piece in document_pieces(about, document.rows))
 
 

@@ -18,9 +18,11 @@ class CommitRate:
     def per_minute(self, now: int, count: int) -> float | None:
         """Return the increase per minute until `now` (ms); None until it was seen for some seconds."""
         with self._lock:
+            if self._seen and now < self._seen[-1][0]:  # the clock went back
+                self._seen.clear()
+            while self._seen and now - self._seen[0][0] > _SPAN_MS:
+                self._seen.popleft()
             if not self._seen or now > self._seen[-1][0]:
                 self._seen.append((now, count))
-            while len(self._seen) > 2 and now - self._seen[1][0] >= _SPAN_MS:
-                self._seen.popleft()
             first_at, first = self._seen[0]
             return (count - first) * 60_000 / (now - first_at) if now - first_at >= _LEAST_MS else None

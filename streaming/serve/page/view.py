@@ -1,6 +1,6 @@
 """The content of a page, before it is HTML, JSON or CSV."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,18 +11,20 @@ from streaming.queries.as_of import AsOf
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A page: its title, template and context, and how complete its content is.
+    """A page: its title, template and context, and how complete its content is (None: it says so itself).
 
     `lag_at` is the moment (ms) as of which lag, status and expiry are (None: the page has none).
-    `is_live`: it is cheap enough to be asked for every few seconds.
+    `remarks` say what its content lacks, besides `about`. `is_live`: it is cheap enough to be asked for every
+    few seconds.
     """
 
     title: str
     template: str
-    about: AsOf
+    about: AsOf | None
     context: Mapping[str, Any] = field(default_factory=dict)
     lag_at: int | None = None
     is_live: bool = True
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,3 +36,4 @@ class Document:
     about: AsOf
     lost: pa.Table | None = None
     errors: Mapping[str | None, str] = field(default_factory=dict)
+    remarks: Sequence[str] = ()

@@ -1,10 +1,10 @@
 // Live updates, parts that load later, charts that show values under the pointer. Pages work without.
 "use strict";
 (() => {
-  const EVERY_MS = 5000, SHOW_AFTER_MS = 1000;
+  const EVERY_MS = 5000, SHOW_AFTER_MS = 1000, RELOAD_MS = 120000;
   document.documentElement.classList.add("scripts");
   const main = () => document.getElementById("main");
-  let etag = null, isLive = true, pending = null, timer = null;
+  let etag = null, isLive = true, isPolling = false, pending = null, timer = null;
 
   const parsed = (text) => new DOMParser().parseFromString(text, "text/html");
 
@@ -66,6 +66,9 @@
   }
 
   async function poll() {
+    if (isPolling) return;
+    isPolling = true;
+    clearTimeout(timer);
     if (isLive && document.visibilityState === "visible" && main().hasAttribute("data-live")) {
       try {
         const answer = await request(location.href, { isQuiet: true, headers: etag ? { "If-None-Match": etag } : {} });
@@ -78,19 +81,24 @@
       } catch { say("offsetlake does not answer"); }
       update();
     }
+    isPolling = false;
+    for (const part of main().querySelectorAll("[data-loaded]")) {
+      if (isLive && document.visibilityState === "visible" && Date.now() - Number(part.dataset.loadedAt) > RELOAD_MS && !isTouched()) load(part, part.dataset.loaded, true);
+    }
     timer = setTimeout(poll, EVERY_MS);
   }
 
   document.addEventListener("pointerout", () => setTimeout(update, 300));
   document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState === "visible") { clearTimeout(timer); poll(); }
+    if (document.visibilityState === "visible") poll();
   });
 
   // --- parts that load later ----------------------------------------------------------------------------
-  async function load(part, address) {
+  async function load(part, address, isQuiet = false) {
+    part.dataset.loadedAt = Date.now();
     const shown = setTimeout(() => part.querySelector("p")?.classList.add("under-way"), 200);
     try {
-      const answer = await request(address);
+      const answer = await request(address, { isQuiet });
       const fresh = parsed(answer.text).querySelector("[data-content]");
       if (answer.status === 200 && fresh) {
         part.replaceChildren(...fresh.childNodes);
@@ -149,11 +157,9 @@
   function prepare(root) {
     for (const part of root.querySelectorAll("[data-part]")) if (!part.dataset.loaded) load(part, part.dataset.part);
     for (const plot of root.querySelectorAll("[data-chart]")) draw(plot);
-    for (const one of root.querySelectorAll("[data-submit]")) one.addEventListener("change", () => one.form.requestSubmit());
     for (const one of root.querySelectorAll("[data-moment]")) {
       const shown = root.querySelector("[data-moment-shown]");
-      one.addEventListener("input", () => { shown.textContent = new Date(Number(one.value)).toISOString().slice(0, 19).replace("T", " ") + " UTC"; });
-      one.addEventListener("change", () => one.form.requestSubmit());
+      one.addEventListener("input", () => { one.setAttribute("aria-valuetext", new Date(Number(one.value)).toISOString().slice(0, 16).replace("T", " ") + " UTC"); shown.textContent = new Date(Number(one.value)).toISOString().slice(0, 19).replace("T", " ") + " UTC"; });
     }
     for (const one of root.querySelectorAll("[data-copy]")) {
       const text = one.textContent, button = document.createElement("button");
@@ -162,6 +168,8 @@
       if (navigator.clipboard) one.append(button);
     }
     for (const link of root.querySelectorAll("[data-loaded] .switch a")) {
+      if (link.dataset.ready) continue;
+      link.dataset.ready = "yes";
       link.addEventListener("click", (event) => { event.preventDefault(); load(link.closest("[data-part]"), link.href); });
     }
   }

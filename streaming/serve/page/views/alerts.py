@@ -67,4 +67,4 @@ def _columns(asked: Asked) -> list[Column]:
 def _empty(asked: Asked) -> str:
     if asked.snapshot.progress.alerts_evaluated_at is None:
         return "The job has not evaluated the rules yet."
-    return "No alert is open."
+    return "No alert is open." if asked.text("which") != "all" else "There was no alert."

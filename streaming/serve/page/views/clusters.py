@@ -10,7 +10,7 @@ from streaming.common.arrays import from_texts
 from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import TIMESTAMP
 from streaming.serve.page import cells
-from streaming.serve.page.asked import Asked, PageCluster
+from streaming.serve.page.asked import Asked, NotAssessedError, PageCluster
 from streaming.serve.page.listing import Column, Row, listing
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views.overview import numbers_of
@@ -25,7 +25,7 @@ def page(asked: Asked) -> Page:
     return Page(
         title="Clusters",
         template="clusters.html",
-        about=asked.about,
+        about=None,
         context={"found": listing(asked, _rows(asked), _columns(asked), empty="There is no cluster.")},
     )
 
@@ -36,29 +36,36 @@ def document(asked: Asked) -> Document:
 
 def _rows(asked: Asked) -> pa.Table:
     """Return the numbers of each cluster; all but those of its tables are null until it was read."""
+    for cluster in asked.clusters:  # so that all assess at the same time
+        cluster.served.refresher.ask()
     found = [_numbers(asked, cluster) for cluster in asked.clusters]
     columns: dict[str, Any] = {
         "cluster": from_texts([cluster.name for cluster in asked.clusters]),
         "heartbeat": to_timestamps(_column(found, "heartbeat_at", pa.int64())),
         **{name: _column(found, name, pa.int64()) for name in _COUNTED},
         "largest_lag_seconds": _column(found, "largest_lag_seconds", pa.float64()),
-        "problem": pa.array([_problem(cluster) for cluster in asked.clusters], pa.string()),
+        "problem": pa.array([_problem(asked, cluster) for cluster in asked.clusters], pa.string()),
     }
     assert columns["heartbeat"].type == TIMESTAMP
     return pa.table(columns)
 
 
 def _numbers(asked: Asked, cluster: PageCluster) -> dict[str, Any]:
-    return numbers_of(Asked(path=asked.path, parameters={}, cluster=cluster, now=asked.now))
+    own = Asked(path=asked.path, parameters={}, cluster=cluster, now=asked.now)
+    try:
+        return numbers_of(own) if own.snapshot.progress.partitions else {}
+    except NotAssessedError:
+        return {}
 
 
 def _column(rows: Sequence[dict[str, Any]], name: str, kind: pa.DataType) -> pa.Array:
-    return pa.array([row[name] for row in rows], kind)
+    return pa.array([row.get(name) for row in rows], kind)
 
 
-def _problem(cluster: PageCluster) -> str | None:
-    """Return the first failure of reading the tables of a cluster; None: they can be read."""
-    return next(iter(cluster.failures()), None)
+def _problem(asked: Asked, cluster: PageCluster) -> str | None:
+    """Return why the numbers of a cluster are not complete; None: they are."""
+    about = Asked(path=asked.path, parameters={}, cluster=cluster, now=asked.now).about
+    return next(iter([*cluster.failures(), *about.silence(), *about.shortcomings()]), None)
 
 
 def _columns(asked: Asked) -> list[Column]:
@@ -66,10 +73,11 @@ def _columns(asked: Asked) -> list[Column]:
         return cells.link(row["cluster"], f"/?cluster={row['cluster']}")
 
     def complete(row: Row) -> str:
-        return f"{row['offsets_partitions_complete']} of {row['offsets_partitions']}"
+        known = row["offsets_partitions"]
+        return "" if known is None else f"{row['offsets_partitions_complete']} of {known}"
 
     def alerts(row: Row) -> Markup:
-        critical = cells.pill("critical") if row["alerts_critical"] else Markup("")
+        critical = Markup(" ") + cells.pill("critical") if row["alerts_critical"] else Markup("")
         return cells.count(row["alerts_open"]) + critical
 
     return [

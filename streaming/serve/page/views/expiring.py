@@ -13,8 +13,8 @@ from streaming.queries.expiring import expiring
 from streaming.serve.assessment.assessment import retention_ms_of
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables
-from streaming.serve.page.assessed import expiring_rows
-from streaming.serve.page.charts import Bars, bars
+from streaming.serve.page.assessed import expiring_rows, unknown_expiries
+from streaming.serve.page.charts import Chart, bars
 from streaming.serve.page.listing import Column, Row, listing
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views.groups import having
@@ -27,17 +27,19 @@ def page(asked: Asked) -> Page:
     span = asked.word("within", tuple(WITHIN), "day")
     rows = _within(having(asked.remembered(expiring_rows), "group", asked.text("q")), asked.now, span)
     counted = {name: len(_within(asked.remembered(expiring_rows), asked.now, name)) for name in WITHIN}
+    retention = retention_ms_of(asked.snapshot.progress, asked.cluster.settings.expiry)
     return Page(
         title="Expiring",
         template="expiring.html",
         about=asked.about,
         lag_at=asked.assessment.moment,
         context={
-            "found": listing(asked, rows, _columns(asked), empty=_empty(span)),
+            "found": listing(asked, rows, _columns(asked), empty="" if retention is None else _empty(span)),
             "within": span,
             "counted": counted,
             "chart": _chart(rows, asked.now, span),
-            "retention_ms": retention_ms_of(asked.snapshot.progress, asked.cluster.settings.expiry),
+            "unknown": unknown_expiries(asked.assessment),
+            "retention_ms": retention,
         },
     )
 
@@ -47,7 +49,8 @@ def document(asked: Asked) -> Document:
 
     def ask(tables: AskedTables) -> Document:
         found = expiring(tables.at, settings=tables.settings.expiry, within_ms=within_ms)
-        return Document(rows=having(found.rows, "group", asked.text("q")), about=found.about)
+        rows = having(found.rows, "group", asked.text("q"))
+        return Document(rows=rows, about=found.about, remarks=found.all_remarks())
 
     return asked.ask(ask)
 
@@ -58,7 +61,7 @@ def _within(rows: pa.Table, now: int, span: str) -> pa.Table:
     return rows.slice(0, int(np.searchsorted(moments, now + WITHIN[span], side="right")))
 
 
-def _chart(rows: pa.Table, now: int, span: str) -> Bars:
+def _chart(rows: pa.Table, now: int, span: str) -> Chart:
     step = _STEPS[span]
     moments = np.maximum(to_numbers(to_milliseconds(rows["expires_at"])), now)
     counts = np.bincount((moments - now) // step, minlength=WITHIN[span] // step)

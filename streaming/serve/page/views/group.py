@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.assessment.assess import Facts
-from streaming.common.arrays import no_rows, to_numbers
+from streaming.common.arrays import Index, no_rows, to_numbers
 from streaming.common.times import HOUR_MS, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.health import GROUP_HEALTH, group_health
@@ -17,12 +17,13 @@ from streaming.lag.rewinds import NO_MEMBERS
 from streaming.lag.summary import lag_by
 from streaming.queries.as_of import LOAD_IN_PROGRESS, AsOf
 from streaming.queries.bound.offsets import GROUP_ID_NOT_FOUND, sorted_by
+from streaming.queries.leftovers import LEFTOVERS
 from streaming.queries.members import in_text, with_topic_names
 from streaming.queries.removed import removed
 from streaming.serve.assessment.assessment import retention_ms_of
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
-from streaming.serve.page.assessed import POSITION_ROWS, position_rows
+from streaming.serve.page.assessed import POSITION_ROWS, loaded_groups, position_rows
 from streaming.serve.page.charts import Band, Chart, Line, bars, lines, states
 from streaming.serve.page.commands import commands_of
 from streaming.serve.page.found import GroupFound, group_rows_of
@@ -32,6 +33,8 @@ from streaming.serve.page.views.leftovers import all_leftovers
 
 SPANS: Final = {"hour": HOUR_MS, "6 hours": 6 * HOUR_MS, "day": 24 * HOUR_MS, "week": 7 * 24 * HOUR_MS}
 _MOMENTS: Final = 120
+_LEAST_MOMENTS: Final = 4
+_MOST_POINTS: Final = 500_000
 _MEMBERS: Final = 50
 _EVENTS: Final = 100
 
@@ -53,17 +56,19 @@ def page(asked: Asked) -> Page:
             "lag": lag[0] if lag else None,
             "offsets": _offsets(asked, found),
             "members": _members(asked, found),
-            "commands": commands_of(asked, found, _leftovers(asked, found.group)),
+            "commands": commands_of(asked, found, _leftovers(asked, found)),
             "moment": found.about.moment,
             "starts_at": _starts_at(asked),
-            "is_past": asked.as_of is not None,
         },
     )
 
 
-def _leftovers(asked: Asked, group: str) -> pa.Table:
+def _leftovers(asked: Asked, found: GroupFound) -> pa.Table:
+    """Return the left-over offsets of a group now; none if it is shown as of a past moment."""
+    if found.about.is_past:
+        return no_rows(LEFTOVERS)
     rows = all_leftovers(asked)
-    return rows.filter(pc.equal(rows["group"], group))
+    return rows.filter(pc.equal(rows["group"], found.group))
 
 
 def group_found(asked: Asked) -> GroupFound:
@@ -77,13 +82,16 @@ def group_found(asked: Asked) -> GroupFound:
 def _from_memory(asked: Asked) -> GroupFound:
     """Return the group from the snapshot in memory and its assessment, or from the tables if it is newer."""
     group, assessed = group_of(asked), asked.assessment
-    place, groups = assessed.snapshot.groups.place(group), group_rows_of(assessed.snapshot, group)
+    place = assessed.snapshot.groups.place(group)
     if place is None and asked.snapshot.groups.place(group) is not None:
         return _from_tables(asked)
+    is_known = place is not None and loaded_groups(assessed.snapshot)[place]
     return GroupFound(
         group=group,
-        positions=no_rows(POSITION_ROWS) if place is None else position_rows(assessed, place),
-        row=next(iter(groups), None),
+        positions=position_rows(assessed, place)
+        if is_known and place is not None
+        else no_rows(POSITION_ROWS),
+        row=next(iter(group_rows_of(assessed.snapshot, group)), None) if is_known else None,
         about=AsOf.of(
             [group], asked.snapshot.progress, now=asked.now, within_ms=asked.about.completeness.within_ms
         ),
@@ -97,7 +105,9 @@ def _from_tables(asked: Asked) -> GroupFound:
 
     def ask(tables: AskedTables) -> GroupFound:
         retention_ms = retention_ms_of(tables.at.progress, tables.settings.expiry)
-        facts = Facts(lag=True, lag_time=True, health=True, recreated_topic=True, expiry=retention_ms)
+        facts = Facts(
+            lag=True, lag_time=True, log_start=True, health=True, recreated_topic=True, expiry=retention_ms
+        )
         answer = tables.lag.assessed(facts, [group], ())
         moment = answer.as_of.moment
         groups = with_topic_names(answer.as_of.of_loaded(tables.at.groups([group])), tables.at, moment)
@@ -137,8 +147,8 @@ def _health(positions: pa.Table) -> pa.Table:
 
 
 def _starts_at(asked: Asked) -> int:
-    """Return the first moment (ms) of the past that the tables can keep."""
-    return asked.now - asked.cluster.settings.tables.history_ms
+    """Return the first moment (ms) of the past that the tables can keep; they may have less."""
+    return max(0, asked.now - asked.cluster.settings.tables.history_ms)
 
 
 def document(asked: Asked) -> Document:
@@ -159,9 +169,8 @@ def history(asked: Asked) -> Page:
     def ask(tables: AskedTables) -> Page:
         end = tables.at.moment
         start = tables.start(end - SPANS[span])
-        every_ms = max(1, (end - start) // _MOMENTS)
+        every_ms = max(1, (end - start) // _moments(asked, group))
         answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms)
-        steps = tables.at.group_steps([group])
         bands, commits = state_bands(tables, group, start), _commits_by_hour(tables, group, end)
         events = _events(asked, tables, group, start)
         if not bands and not len(answer.rows) and commits is None and not events:
@@ -179,11 +188,10 @@ def history(asked: Asked) -> Page:
                 "span": span,
                 "spans": list(SPANS),
                 "states": states(start, end, bands),
-                **_charts(answer.rows),
+                **_charts(answer.rows, np.append(np.arange(start, end, every_ms), end)),
                 "why_no_lag": answer.as_of.why_no_lag,
                 "commits": commits,
                 "events": events,
-                "steps": len(steps),
             },
         )
 
@@ -244,13 +252,17 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
     subscribed, moment = found.subscribed, found.about.moment
     owners = found.owners()
 
+    past = asked.text("as_of") or None
+
     def offset(row: Row) -> Markup:
-        address = asked.url("/offset", group=found.group, topic=row["topic"], partition=row["partition"])
+        address = asked.url(
+            "/offset", group=found.group, topic=row["topic"], partition=row["partition"], as_of=past
+        )
         shown = cells.position(row["topic"], row["partition"], address)
         if row["of_recreated_topic"]:
             return shown + cells.remark("former topic", "Committed before the topic was recreated.")
         if subscribed is not None and row["topic"] not in subscribed:
-            return shown + cells.remark("left", "The group no longer subscribes to this topic.")
+            return shown + cells.remark("not subscribed", "The group no longer subscribes to this topic.")
         return shown
 
     def committed(row: Row) -> Markup:
@@ -297,7 +309,7 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
         Column(head="Expires", cell=expires),
         Column(head="Owner", cell=owner),
     ]
-    empty = "The group has members, but no committed offset and no assigned partition."
+    empty = "The group has no committed offset, and no partition is assigned to its members."
     return listing(asked, found.positions, columns, empty=empty)
 
 
@@ -313,7 +325,8 @@ def _members(asked: Asked, found: GroupFound) -> Listing:
         Column(head="Partitions", cell=lambda row: cells.count(row["partition_count"]), is_number=True),
         Column(head="Assignment", cell=owned),
     ]
-    empty = "The group has no members now: its offsets stay until they expire."
+    is_known = found.row is not None
+    empty = "The group has no members." if is_known else "The members of the group are not known."
     return listing(
         asked, found.members, columns, empty=empty, parameter="members", size=_MEMBERS, is_sortable=False
     )
@@ -322,30 +335,43 @@ def _members(asked: Asked, found: GroupFound) -> Listing:
 # --- history ---------------------------------------------------------------------------------------------
 
 
-def _charts(rows: pa.Table) -> dict[str, Chart | None]:
-    """Return the lag, and positions against log ends, over time, summed over partitions."""
+def _moments(asked: Asked, group: str) -> int:
+    """Return the number of moments of charts: fewer of a group with many partitions."""
+    place = asked.snapshot.groups.place(group)
+    partitions = 1 if place is None else int(asked.snapshot.offsets.counts[place])
+    return max(_LEAST_MOMENTS, min(_MOMENTS, _MOST_POINTS // max(1, partitions)))
+
+
+def _charts(rows: pa.Table, times: Index) -> dict[str, Chart | None]:
+    """Return the lag, and positions against log ends, at n moments (ms), summed over partitions.
+
+    A sum is unknown if the value of some partition is. Positions are unknown, too, while there are fewer
+    partitions than at other times: their sum would jump.
+    """
     if not len(rows):
         return {"lag_chart": None, "position_chart": None}
-    moments = to_numbers(to_milliseconds(rows["at"]))
-    times, places = np.unique(moments, return_inverse=True)
+    places = np.searchsorted(times, to_numbers(to_milliseconds(rows["at"])))
+    counts = np.bincount(places, minlength=len(times))
 
-    def summed(name: str) -> list[float | None]:
-        values = rows[name].to_numpy()
-        known = ~np.isnan(values.astype(np.float64))
-        sums = np.bincount(places[known], weights=values[known].astype(np.float64), minlength=len(times))
-        is_whole = np.bincount(places[~known], minlength=len(times)) == 0
+    def summed(name: str, least: float, partitions: int) -> list[float | None]:
+        values = rows[name].to_numpy().astype(np.float64)
+        known = ~np.isnan(values)
+        sums = np.bincount(places[known], weights=np.maximum(values[known], least), minlength=len(times))
+        is_whole = (np.bincount(places[~known], minlength=len(times)) == 0) & (counts >= partitions)
         return [float(value) if whole else None for value, whole in zip(sums, is_whole, strict=True)]
+
+    most = int(counts.max())
 
     at = times.tolist()
     return {
         "lag_chart": lines(
-            at, [Line(label="lag", kind="lag", values=summed("lag"))], unit="records", from_zero=True
+            at, [Line(label="lag", kind="lag", values=summed("lag", 0, 1))], unit="records", from_zero=True
         ),
         "position_chart": lines(
             at,
             [
-                Line(label="log end offset", kind="end", values=summed("log_end_offset")),
-                Line(label="committed offset", kind="committed", values=summed("committed_offset")),
+                Line(label="log end offset", kind="end", values=summed("log_end_offset", -1, most)),
+                Line(label="committed offset", kind="committed", values=summed("committed_offset", -1, most)),
             ],
             unit="offsets",
         ),
@@ -355,7 +381,9 @@ def _charts(rows: pa.Table) -> dict[str, Chart | None]:
 def _commits_by_hour(tables: AskedTables, group: str, end: int) -> Chart | None:
     """Return the number of commits in each hour of the last week."""
     hours = 7 * 24
-    start = (end // HOUR_MS - hours + 1) * HOUR_MS
+    first = (end // HOUR_MS - hours + 1) * HOUR_MS
+    start = max(first, tables.start(first) // HOUR_MS * HOUR_MS)
+    hours -= (start - first) // HOUR_MS
     rows = tables.at.history([group], since=start)
     if not len(rows):
         return None

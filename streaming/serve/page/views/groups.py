@@ -142,5 +142,5 @@ def _empty(asked: Asked, rows: pa.Table) -> str:
     if len(rows):
         return "No group matches. Remove a filter, or search for less."
     if asked.about.is_loading:
-        return "The offsets topic is being read for the first time. Groups appear when it was read."
+        return "The offsets topic is being read for the first time. Groups appear once it has been read."
     return "No group has committed anything yet. Start a consumer with a group id."

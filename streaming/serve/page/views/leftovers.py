@@ -32,6 +32,7 @@ def page(asked: Asked) -> Page:
         template="leftovers.html",
         about=asked.about,
         lag_at=asked.assessment.moment,
+        is_live=False,
         context={
             "found": listing(asked, chosen, _columns(asked), empty=_EMPTY),
             "in_all": len(rows),
@@ -50,14 +51,16 @@ def document(asked: Asked) -> Document:
 
     def ask(tables: AskedTables) -> Document:
         found = leftovers(tables.at, settings=tables.settings.expiry, idle_ms=_idle_ms(asked))
-        return Document(rows=_chosen(asked, found.rows), about=found.about)
+        return Document(rows=_chosen(asked, found.rows), about=found.about, remarks=found.all_remarks())
 
     return asked.ask(ask)
 
 
 def all_leftovers(asked: Asked, idle_ms: int = IDLE_MS) -> pa.Table:
-    """Return the left-over offsets of all groups (schema `LEFTOVERS`)."""
-    return asked.remembered(leftover_rows, idle_ms)
+    """Return the left-over offsets of all groups (schema `LEFTOVERS`); remembered for the usual time only."""
+    if idle_ms == IDLE_MS:
+        return asked.remembered(leftover_rows, idle_ms)
+    return leftover_rows(asked.assessment.as_of(asked.now), idle_ms)
 
 
 def _idle_ms(asked: Asked) -> int:
@@ -101,7 +104,7 @@ def _columns(asked: Asked) -> list[Column]:
             head="Expires",
             cell=expires,
             sort="expires_at",
-            about="When the broker drops the first of them by itself; nothing: it never will.",
+            about="When the broker drops the first of them by itself.",
         ),
     ]
 

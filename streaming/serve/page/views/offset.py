@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 from streaming.common.times import DAY_MS, HOUR_MS, iso
 from streaming.queries.names import TopicPartitions
-from streaming.serve.memory.names import NONE
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
 from streaming.serve.page.assessed import position_rows
@@ -42,7 +41,6 @@ def page(asked: Asked) -> Page:
             "topic": topic,
             "partition": partition,
             "row": row,
-            "log_start": _log_start(asked, topic, partition),
             "owner": found.owners().get((topic, partition)),
             "history": asked.url(
                 "/offset/history",
@@ -114,16 +112,6 @@ def _expires_at(asked: Asked) -> int | None:
 def _row_of(positions: pa.Table, topic: str, partition: int) -> Row | None:
     mask = pc.and_(pc.equal(positions["topic"], topic), pc.equal(positions["partition"], partition))
     return next(iter(python_rows(positions.filter(mask))), None)
-
-
-def _log_start(asked: Asked, topic: str, partition: int) -> int | None:
-    """Return the log start offset by the newest sample; None: unknown, or the page is about the past."""
-    topics = asked.snapshot.topics
-    place = topics.place(topic, partition)
-    if place is None or asked.as_of is not None:
-        return None
-    start = int(topics.ends.log_start[place])
-    return None if start == NONE else start
 
 
 def document(asked: Asked) -> Document:

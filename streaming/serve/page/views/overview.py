@@ -9,8 +9,9 @@ from streaming.common.arrays import to_numbers
 from streaming.common.times import DAY_MS, HOUR_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.queries.removed import removed
+from streaming.serve.assessment.assessment import retention_ms_of
 from streaming.serve.page.asked import Asked, AskedTables
-from streaming.serve.page.assessed import expiring_rows, group_rows
+from streaming.serve.page.assessed import expiring_rows, group_rows, loaded_offsets
 from streaming.serve.page.listing import ordered, python_rows
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views.group import who
@@ -30,6 +31,8 @@ def page(asked: Asked) -> Page:
         lag_at=asked.assessment.moment,
         context={
             **numbers_of(asked),
+            "is_retention_known": retention_ms_of(asked.snapshot.progress, asked.cluster.settings.expiry)
+            is not None,
             "alerts": python_rows(alerts.slice(0, _FEW)),
             "expiring": python_rows(expiring.slice(0, _FEW)),
             "behind": python_rows(rows.take(pa.array(ordered(rows, "lag_seconds", is_falling=True)[:_FEW]))),
@@ -92,18 +95,20 @@ def numbers_of(asked: Asked) -> dict[str, Any]:
     moments = to_numbers(to_milliseconds(asked.remembered(expiring_rows)["expires_at"]))
     severities = asked.snapshot.alerts["severity"].to_pylist()
     largest = pc.max(rows["lag_seconds"]).as_py()
+    retention = retention_ms_of(asked.snapshot.progress, asked.cluster.settings.expiry)
     return {
         "groups": len(rows),
         "groups_with_members": int(pc.sum(pc.greater(rows["members"], 0)).as_py() or 0),
-        "committed_offsets": len(asked.snapshot.offsets),
+        "committed_offsets": loaded_offsets(asked.assessment.snapshot),
         "offsets_partitions": len(states),
         "offsets_partitions_complete": states.count("current"),
         "commits_per_minute": asked.cluster.commits_per_minute(asked.now),
         "alerts_open": len(severities),
         "alerts_critical": severities.count("critical"),
         "alerts_warning": severities.count("warning"),
-        "expiring_within_a_day": int((moments <= asked.now + DAY_MS).sum()),
+        "expiring_within_a_day": None if retention is None else int((moments <= asked.now + DAY_MS).sum()),
         "largest_lag_seconds": largest,
+        "largest_lag_is_at_least": bool(pc.any(rows["lag_is_at_least"]).as_py()),
         "heartbeat_at": asked.snapshot.progress.heartbeat or None,
     }
 

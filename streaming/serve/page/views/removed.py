@@ -24,11 +24,12 @@ def page(asked: Asked) -> Page:
         template="removed.html",
         about=found.about,
         is_live=False,
+        remarks=found.remarks,
         context={
             "found": listing(asked, found.rows, _columns(asked), empty=_EMPTY),
             "since": asked.word("since", tuple(SINCE), "week"),
             "spans": list(SINCE),
-            "causes": [cause for cause in CAUSES if cause in set(found.rows["cause"].to_pylist())],
+            "causes": list(CAUSES),
             "cause": asked.text("cause"),
         },
     )
@@ -46,7 +47,8 @@ def _removed(asked: Asked) -> Document:
         rows = having(found.rows, "group", asked.text("q"))
         if cause := asked.text("cause"):
             rows = rows.filter(pc.equal(rows["cause"], cause))
-        return Document(rows=rows.select(PRINTED.names), about=found.about, lost=restorable(rows))
+        lost, remarks = restorable(rows), found.all_remarks()
+        return Document(rows=rows.select(PRINTED.names), about=found.about, lost=lost, remarks=remarks)
 
     return asked.ask(ask)
 

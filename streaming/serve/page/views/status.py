@@ -3,6 +3,7 @@
 from streaming.queries.status import partitions, totals
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked
+from streaming.serve.page.assessed import loaded_offsets
 from streaming.serve.page.listing import Column, listing, python_rows
 from streaming.serve.page.view import Document, Page
 
@@ -17,10 +18,9 @@ def page(asked: Asked) -> Page:
             "found": listing(asked, partitions(asked.about), _columns(asked), empty=_EMPTY, sort="partition"),
             "counters": [row for row in python_rows(totals(progress)) if row["count"]],
             "progress": progress,
-            "failures": list(asked.cluster.failures()),
             "root": asked.cluster.tables.root,
             "groups": len(asked.snapshot.groups),
-            "offsets": len(asked.snapshot.offsets),
+            "offsets": loaded_offsets(asked.snapshot),
             "ends_at": asked.snapshot.topics.ends.newest_at,
         },
     )
@@ -53,4 +53,4 @@ def _columns(asked: Asked) -> list[Column]:
     ]
 
 
-_EMPTY = "Nothing has been read yet. Is `offsetlake run` running?"
+_EMPTY = "Nothing has been read yet. Is offsetlake run running?"

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from streaming.common.arrays import from_numbers
 from streaming.queries.names import TopicPartitions
 from streaming.serve.page import cells
-from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
+from streaming.serve.page.asked import Asked, AskedTables, NotAssessedError, NotFoundError
 from streaming.serve.page.assessed import group_rows, group_topic_rows, topic_rows
 from streaming.serve.page.listing import Column, Listing, Row, listing
 from streaming.serve.page.view import Document, Page
@@ -51,6 +51,10 @@ def one(asked: Asked) -> Page:
     topic = _topic(asked)
     topics = asked.assessment.snapshot.topics
     place = topics.names.place(topic)
+    if place is None and asked.snapshot.topics.names.place(topic) is not None:
+        raise NotAssessedError(
+            "This topic is new: its lag has not been computed yet. Reload in some seconds."
+        )
     if place is None:
         raise NotFoundError(
             f"topic {topic!r}: expected one that some group has committed or been assigned, found none of "
@@ -147,7 +151,7 @@ def _groups_of(asked: Asked, topic: str, place: int) -> Listing:
         ),
     ]
     empty = "No group has a committed offset of this topic: its partitions are only assigned."
-    return listing(asked, rows, columns, empty=empty, sort="group")
+    return listing(asked, rows.sort_by("group"), columns, empty=empty, sort="group")
 
 
 def _chosen(asked: Asked) -> pa.Table:
