@@ -114,6 +114,11 @@ def test_charts_are_drawn_and_say_what_they_show(browser: Browser) -> None:
     assert (
         browser.one(".chart svg").get_attribute("aria-label").startswith("Committed offset between log start")
     )
+    browser.resized(360)
+    browser.wait(lambda: browser.run(TOO_WIDE) == [], "the chart to become narrower")
+    browser.resized(1400)
+    wide = "return document.querySelector('.uplot').getBoundingClientRect().width > 1000"
+    browser.wait(lambda: browser.run(wide), "the chart to become wider")
     browser.one(".switch a").click()
     browser.shows("orders:0", "h1")
     browser.wait(lambda: browser.text(".switch a[aria-current]") == "hour", "the other span")

@@ -150,7 +150,8 @@
     for (const one of plot.querySelectorAll(".y, .x")) one.remove();
     svg.classList.add("hidden");
     plot.removeAttribute("data-chart");
-    new window.uPlot(options, values, plot);
+    const chart = new window.uPlot(options, values, plot);
+    new ResizeObserver(() => { if (plot.clientWidth >= 200) chart.setSize({ width: plot.clientWidth, height: options.height }); }).observe(plot);
   }
 
   // --- everything on a page or a part of it -------------------------------------------------------------
