@@ -185,8 +185,8 @@ class Pages:
 
     def _frame(self, asked: Asked, page: Page | None) -> dict[str, Any]:
         about = None if page is None else page.about
-        is_past = asked.as_of is not None
-        silence = [] if about is None or is_past else about.silence()
+        is_past = about is not None and about.is_past  # not all pages have a past
+        silence = [] if about is None else about.silence()
         return {
             "asked": asked,
             "now": asked.now if about is None else about.moment if is_past else asked.now,
