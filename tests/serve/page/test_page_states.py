@@ -115,6 +115,8 @@ def test_a_silent_job_is_said_to_be_silent(tables: Tables, endpoint: Opened) -> 
     ):
         shows(endpoint, address, "the job's last heartbeat was 1 h ago")
         assert "Complete." not in said(endpoint, address), address
+    for address in ("/groups?as_of=-10m", "/status?as_of=now"):  # they have no past
+        assert "the job's last heartbeat was 1 h ago" in said(endpoint, address)
 
 
 def test_a_stalled_partition_and_one_behind_are_named(tables: Tables, endpoint: Opened) -> None:

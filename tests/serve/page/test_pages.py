@@ -198,7 +198,7 @@ def test_the_start_page_counts_what_the_lists_have(endpoint: Opened) -> None:
     assert numbers["expiring_within_a_day"] == len(known)
     assert (numbers["offsets_partitions"], numbers["offsets_partitions_complete"]) == (4, 2)
     said = page(endpoint, "/").said()
-    assert f"Groups {int(numbers['groups'])} " in said
+    assert f"Groups{int(numbers['groups'])} " in said
     assert "2 of 4" in said
 
 
