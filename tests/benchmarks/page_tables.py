@@ -2,8 +2,9 @@
 
 Key k is a committed offset. Ninety-nine in a hundred belong to groups of about fifty offsets each, the others
 to one large group, the last. Of the groups, one in a hundred has stopped 5,000 records before the end, one in
-four is Empty and expires within a week, and one in a hundred commits with every batch. Partition 0 of a topic
-grows by a record a second; the others rest.
+four is Empty and expires within a week, and one in a hundred commits with every batch. Partition 0 of the
+first topic, and of the topics of the large group, grows by a record a second; the others rest, so that nobody
+else is behind.
 """
 
 import time
@@ -62,6 +63,11 @@ class Cluster:
         keys = np.arange(self.offsets)
         return np.where(keys < self.small, keys % self.groups, self.groups - 1)
 
+    @property
+    def first_of_large(self) -> int:
+        """The first topic of the large group, after those of all others."""
+        return 51 + (self.small // self.groups) // 10
+
     @cached_property
     def _within(self) -> Numbers:
         keys = np.arange(self.offsets)
@@ -69,8 +75,7 @@ class Cluster:
 
     @cached_property
     def topic_of(self) -> Numbers:
-        shared = 51 + (self.small // self.groups) // 10
-        own = np.where(np.arange(self.offsets) < self.small, self.group_of % 50, shared)
+        own = np.where(np.arange(self.offsets) < self.small, self.group_of % 50, self.first_of_large)
         numbers: Numbers = own + self._within // 10
         return numbers
 
@@ -97,7 +102,7 @@ class Cluster:
         """The keys of which a batch has some."""
         group = self.group_of
         is_one = (group % 4 != 0) & (group % 100 != 7) & (group % 100 != 50)
-        return np.flatnonzero(is_one & (self.partition_of > 0))
+        return np.flatnonzero(is_one & (np.arange(self.offsets) < self.small))
 
     @property
     def large(self) -> Numbers:
@@ -105,8 +110,12 @@ class Cluster:
 
     def end_of(self, keys: Numbers, at: int) -> Numbers:
         """The log end offsets of the partitions of n keys at a moment."""
-        grown = np.where(self.partition_of[keys] == 0, (at - self.started) // 1_000, 0)
-        ends: Numbers = _QUIET_END + grown
+        return self.end(self.topic_of[keys], self.partition_of[keys], at)
+
+    def end(self, topics: Numbers, partitions: Numbers, at: int) -> Numbers:
+        """The log end offsets of n topic partitions at a moment."""
+        grows = (partitions == 0) & ((topics == 0) | (topics >= self.first_of_large))
+        ends: Numbers = _QUIET_END + np.where(grows, (at - self.started) // 1_000, 0)
         return ends
 
 
@@ -138,7 +147,7 @@ def fill(tables: Tables, offsets: int, groups: int) -> Cluster:
         keys = batch_keys(cluster, minute)
         if minute % _LARGE_EVERY == 0:
             keys = np.append(keys, cluster.large)
-        append(tables, commits(cluster, keys, at, rewound=60 * (minute == 60)), at)
+        append(tables, commits(cluster, keys, at, rewound=120 if minute == 60 else 0), at)
         if minute == 90:
             append(tables, _removals(cluster, at), at + 1)
     sample(tables, cluster, [cluster.started, *moments])
@@ -185,7 +194,7 @@ def batch_keys(cluster: Cluster, number: int) -> Numbers:
 def commits(cluster: Cluster, keys: Numbers, at: int, *, rewound: int = 0) -> pa.Table:
     """Commits of n keys at the ends of their logs; of the active groups so many records before."""
     ends = cluster.end_of(keys, at)
-    back = np.where(np.isin(keys, cluster.active) & (cluster.partition_of[keys] == 0), 2 * rewound, 0)
+    back = np.where(np.isin(keys, cluster.active) & (cluster.partition_of[keys] == 0), rewound, 0)
     return _offsets(cluster, keys, ends - back, at, before=np.maximum(ends - 60, _QUIET_END))
 
 
@@ -288,8 +297,7 @@ def _after(progress: Progress, sequence: int, at: int) -> Progress:
 def sample(tables: Tables, cluster: Cluster, moments: Sequence[int]) -> None:
     """Append samples of all topic partitions at these moments: sorted, as maintenance joins them."""
     codes = np.unique(cluster.topic_of * 10 + cluster.partition_of)
-    grows = codes % 10 == 0
-    ends = np.stack([_QUIET_END + grows * ((at - cluster.started) // 1_000) for at in moments], axis=1)
+    ends = np.stack([cluster.end(codes // 10, codes % 10, at) for at in moments], axis=1)
     count, every = ends.size, len(moments)
     columns = {
         "sampled_at": to_timestamps(pa.array(np.tile(np.array(moments), len(codes)))),
