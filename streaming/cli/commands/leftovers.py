@@ -53,6 +53,7 @@ def leftovers(
     command_config: Path | None,
     asking: Asking,
     table_root: str | None,
+    cluster: str | None,
     output: Output,
     config: Path | None,
 ) -> int:
@@ -82,7 +83,7 @@ def leftovers(
             "--commands: expected neither --as-of nor --output beside it, found one. Lines are about now."
         )
     idle_ms = parse_duration_ms(idle, name="--idle")
-    settings = settings_of(config, table_root=table_root, bootstrap_server=bootstrap_server)
+    settings = settings_of(config, table_root=table_root, cluster=cluster, bootstrap_server=bootstrap_server)
 
     def answer(asked: AskedSnapshot) -> tuple["Listing", Found]:
         listing = left_over(

@@ -24,6 +24,7 @@ from streaming.serve.page.pages import VIEWS
 
 OF_BILLING = "group=billing&topic=orders&partition=0"
 PAGES = [
+    "/clusters",
     "/",
     "/events",
     "/groups",
@@ -121,7 +122,7 @@ def test_a_page_has_its_rows_as_json_and_csv(endpoint: Opened, address: str) -> 
     rows = rows_of(told)
     assert told.headers["content-type"] == "application/json"
     assert told.headers["content-disposition"] == f'inline; filename="{path}.json"'
-    assert set(json.loads(told.body)) == {"as_of", "errors", "rows"}
+    assert set(json.loads(told.body)) == {"as_of", "errors", "remarks", "rows"}
     listed = endpoint.ask(file_of(address, "csv"))
     assert (listed.status, listed.headers["content-type"]) == (200, "text/csv; charset=utf-8")
     csv.field_size_limit(1_000_000)
@@ -377,7 +378,7 @@ def test_a_group_is_shown_as_it_was(endpoint: Opened, world: PageWorld) -> None:
         (row,) = found.tables()["Topics and partitions"]
         assert row[1].text == f"{world._end(then) - 10:,}"
         assert "data-live" not in found.one("main").attributes
-        assert f"offsetlake restore --group dead --as-of {iso(then, 'seconds')}" in found.said()
+        assert f"offsetlake restore --group dead --as-of {iso(then)}" in found.said()
     assert "data-live" in page(endpoint, "/group?group=dead").one("main").attributes
     history = endpoint.ask(f"/group/history.json?group=dead&as_of={then}")
     assert {row["batch_time"] for row in rows_of(history)} <= {iso(then - n * MINUTE_MS) for n in range(6)}
@@ -405,9 +406,9 @@ def test_a_moment_that_cannot_be_is_misuse(endpoint: Opened, moment: str) -> Non
 
 
 def test_a_moment_before_the_history_is_said_to_be(endpoint: Opened, world: PageWorld) -> None:
-    for path in ("/group", "/offset", "/group/history", "/removed", "/group.json"):
+    for path in ("/group", "/offset", "/group/history", "/group.json"):
         answer = endpoint.ask(f"{path}?group=dead&topic=orders&as_of={world._now - HOUR_MS}")
-        assert answer.status >= 400
+        assert answer.status == 404
         assert f"history starts at {iso(world._now - 25 * MINUTE_MS)}" in answer.body.decode()
 
 
@@ -523,7 +524,7 @@ def test_what_a_client_has_is_not_sent_again_until_it_changes(world: PageWorld) 
             "/groups.json",
             "/group.csv?group=wide",
         ]
-        tags = {address: endpoint.ask(address).headers["etag"] for address in addresses}
+        tags: dict[str, str] = {}
 
         def is_known(address: str) -> bool:
             answer = endpoint.ask(address, if_none_match=tags[address])
@@ -531,7 +532,11 @@ def test_what_a_client_has_is_not_sent_again_until_it_changes(world: PageWorld) 
             assert answer.status == 200 or (answer.body, answer.headers["etag"]) == (b"", tags[address])
             return answer.status == 304
 
-        assert all(map(is_known, addresses))
+        def are_known() -> bool:  # not always at once: a page is another one after 10 s
+            tags.update({address: endpoint.ask(address).headers["etag"] for address in addresses})
+            return all(map(is_known, addresses))
+
+        wait_until(are_known, "pages that the client has")
         assert endpoint.ask("/groups", if_none_match='"another"').status == 200
         assert endpoint.ask("/groups", if_none_match=f"W/{tags['/groups']}").status == 304
         heartbeat(world.tables, world.tables.progress().heartbeat + 1)
