@@ -141,6 +141,7 @@ def demo_settings(bootstrap_servers: str, root: Path, log: Path) -> Settings:
             "tables.root": str(root / "warehouse"),
             "job.checkpoint": str(root / "checkpoint"),
             "job.trigger": "1s",
+            "tables.maintain_every": "1m",  # a file each second would make reading of history slow
             "job.state_partitions": 2,
             "spark.log_file": str(log),
         }

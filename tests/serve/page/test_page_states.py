@@ -87,11 +87,7 @@ def test_missing_tables_are_an_error_that_names_them_and_lists_from_memory_remai
 def test_the_first_reading_is_said_to_go_on(tables: Tables, endpoint: Opened) -> None:
     append(tables, {}, now=now_ms(), partitions={0: PartitionProgress(loaded=False)})
     shows(endpoint, "/", "offsets partitions 0 are still being read")
-    shows(
-        endpoint,
-        "/",
-        "The offsets topic is being read for the first time. Groups appear once it has been read.",
-    )
+    shows(endpoint, "/", "The offsets topic is being read for the first time.")
     shows(endpoint, "/groups", "Groups appear once it has been read.")
     assert "COORDINATOR_LOAD_IN_PROGRESS" in said(endpoint, "/group?group=g", 404)
     fill(tables)
