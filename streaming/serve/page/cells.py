@@ -16,6 +16,8 @@ NOTHING: Final = Markup('<span class="none">&ndash;</span>')
 _SHOWN: Final = 160
 _ENDS: Final = (100, 30)
 _MARK: Final = 6
+_LONGEST_SENTENCE: Final = 2_000
+_SENTENCE_ENDS: Final = 700
 _MARKED: Final = re.compile(r" #[0-9a-f]{6}\Z")
 
 _GOOD: Final = frozenset({"OK", "Stable", "current"})
@@ -131,7 +133,10 @@ def position(topic: str, partition: int, address: str) -> Markup:
 
 
 def sentence(text: str) -> Markup:
-    """Return text of an alert or an error, on one or several lines."""
+    """Return text of an alert or an error, on one or several lines; the middle of a very long one is left
+    out."""
+    if len(text) > _LONGEST_SENTENCE:
+        text = f"{text[:_SENTENCE_ENDS]} … {text[-_SENTENCE_ENDS:]} ({len(text):,} characters)"
     return Markup('<span class="sentence">{}</span>').format(shown_lines(text))
 
 

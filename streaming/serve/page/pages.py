@@ -251,7 +251,8 @@ class Pages:
 
 def _state_of(cluster: PageCluster, now: int) -> str:
     """Return what changes with the content of a cluster's pages."""
-    progress, within_ms = cluster.snapshot().progress, cluster.settings.tables.complete_within_ms
+    snapshot, within_ms = cluster.snapshot(), cluster.settings.tables.complete_within_ms
+    progress = snapshot.progress
     about = AsOf.of(None, progress, now=now, within_ms=within_ms)
     held = (
         progress.sequence,
@@ -260,6 +261,7 @@ def _state_of(cluster: PageCluster, now: int) -> str:
         int(about.is_last_known),
         len(about.completeness.outdated),
         len(cluster.failures()),
+        id(snapshot),  # another object after any change, as of alerts
     )
     return ".".join(map(str, held))
 

@@ -2,7 +2,7 @@
 
 from page_world import HOSTILE
 
-from streaming.serve.page.cells import name_text
+from streaming.serve.page.cells import name_text, sentence
 
 
 def test_no_two_names_look_alike_not_even_one_that_looks_as_another_is_shown() -> None:
@@ -11,3 +11,12 @@ def test_no_two_names_look_alike_not_even_one_that_looks_as_another_is_shown() -
     assert max(map(len, map(name_text, names))) < 200
     assert all(name_text(name).isprintable() for name in names)
     assert name_text("billing-2 #1") == "billing-2 #1"
+
+
+def test_a_very_long_sentence_is_shortened_in_its_middle() -> None:
+    assert str(sentence("a\nb")) == '<span class="sentence">a\nb</span>'
+    long = str(sentence("<" * 32_767 + "end"))
+    assert len(long) < 10_000
+    assert "(32,770 characters)" in long
+    assert "end" in long
+    assert "<<" not in long

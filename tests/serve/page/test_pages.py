@@ -166,6 +166,16 @@ def test_offsets_that_expire_are_those_of_the_command(
     assert [f"{row['topic']}:{row['partition']}" for row in expected][: len(listed)] == listed
 
 
+def test_removed_offsets_lead_to_their_history(endpoint: Opened) -> None:
+    listed = HtmlPage.of(endpoint.ask("/removed?since=quarter&q=gone").body)
+    address = next(one for one in listed.links().values() if one.startswith("/offset?"))
+    answer = endpoint.ask(address)
+    assert answer.status == 200
+    assert "There is no committed offset at this moment." in HtmlPage.of(answer.body).said()
+    told = HtmlPage.of(endpoint.ask(address.replace("/offset?", "/offset/history?")).body).said()
+    assert "removed" in told
+
+
 def test_removed_offsets_come_as_the_file_that_puts_them_back(
     endpoint: Opened, world: PageWorld, offsetlake: Any
 ) -> None:
@@ -421,7 +431,7 @@ def test_a_moment_before_the_history_is_said_to_be(endpoint: Opened, world: Page
         ("/group?group=nobody", 404, "group 'nobody': GROUP_ID_NOT_FOUND"),
         ("/group", 404, "/group: expected the parameter group, found none"),
         ("/group?group_sha256=0", 404, "/group: expected the parameter group, found none"),
-        ("/offset?group=nobody&topic=orders&partition=0", 404, "group 'nobody': GROUP_ID_NOT_FOUND"),
+        ("/offset/history?group=nobody&topic=orders&partition=0", 404, "found none as of"),
         ("/offset?group=dead", 404, "/offset: expected the parameter topic, found none"),
         ("/offset/history?group=dead&topic=none", 404, "expected an offset that was committed"),
         ("/topic?topic=none", 404, "topic 'none': expected one that some group has"),
@@ -430,6 +440,7 @@ def test_a_moment_before_the_history_is_said_to_be(endpoint: Opened, world: Page
         ("/groups?order=up", 400, "order: expected one of rising, falling; found 'up'"),
         ("/groups?state=Happy", 400, "state: expected one of"),
         ("/expiring?within=year", 400, "within: expected one of day, week; found 'year'"),
+        ("/removed?cause=bogus", 400, "cause: expected one of expired"),
         ("/removed?since=ever", 400, "since: expected one of day, week, quarter; found 'ever'"),
         ("/alerts?which=none", 400, "which: expected one of open, all; found 'none'"),
         ("/leftovers?idle=long", 400, "idle: expected"),

@@ -73,10 +73,15 @@ def _leftovers(asked: Asked, found: GroupFound) -> pa.Table:
 
 def group_found(asked: Asked) -> GroupFound:
     """Return the group that an address names; raises `NotFoundError`."""
-    found = _from_memory(asked) if asked.as_of is None else _from_tables(asked)
+    found = find_group(asked)
     if found.row is None and not len(found.positions):
         raise NotFoundError(_not_there(found))
     return found
+
+
+def find_group(asked: Asked) -> GroupFound:
+    """Return the group that an address names, without a row and positions if there is none."""
+    return _from_memory(asked) if asked.as_of is None else _from_tables(asked)
 
 
 def _from_memory(asked: Asked) -> GroupFound:

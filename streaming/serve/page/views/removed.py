@@ -45,7 +45,7 @@ def _removed(asked: Asked) -> Document:
     def ask(tables: AskedTables) -> Document:
         found = removed(tables.at, since=since)
         rows = having(found.rows, "group", asked.text("q"))
-        if cause := asked.text("cause"):
+        if cause := asked.word("cause", CAUSES):
             rows = rows.filter(pc.equal(rows["cause"], cause))
         lost, remarks = restorable(rows), found.all_remarks()
         return Document(rows=rows.select(PRINTED.names), about=found.about, lost=lost, remarks=remarks)
