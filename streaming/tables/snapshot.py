@@ -160,14 +160,18 @@ class Snapshot:
         self.moment: Final = tables.moment if as_of is None else as_of
         self.is_past: Final = as_of is not None
         self._tables, self._changes = tables, tables.changes
+        self._past = dict[int, Snapshot]()
 
     def newest(self) -> "Snapshot":
         """Return the same tables as of their last batch."""
         return Snapshot(self._tables)
 
     def as_of(self, moment: int) -> "Snapshot":
-        """Return the same tables as of the last batch at a past moment (ms); raises `HistoryGoneError`."""
-        return Snapshot(self._tables, moment)
+        """Return the same tables as of the last batch at a past moment (ms), read once for each; raises
+        `HistoryGoneError`."""
+        if moment not in self._past:
+            self._past[moment] = Snapshot(self._tables, moment)
+        return self._past[moment]
 
     def up_to(self, progress: Progress) -> "Snapshot":
         """Return the same tables as of an earlier batch, given its progress."""

@@ -29,12 +29,14 @@ from decoders.messages import request_bytes
 from streaming.common.times import HOUR_MS, now_ms
 from streaming.lag.rules import HealthRules
 from streaming.serve.assessment.assessment import Assessment
+from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.assessment.refresher import Refresher
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.page.asked import PageCluster
 from streaming.serve.page.pages import VIEWS, Pages
+from streaming.serve.page.rate import CommitRate
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
 from tests.benchmarks import bench_metrics, bench_serve, page_tables
@@ -114,6 +116,8 @@ def cases(cluster: Cluster, now: int) -> list[Case]:
         Case(name="/removed", path="/removed", vary=lambda nth: {"page": nth + 1}),
         Case(name="/alerts", path="/alerts", vary=lambda nth: {"page": nth + 1}),
         Case(name="/alerts, all", path="/alerts", vary=lambda nth: {"page": nth + 1, "which": "all"}),
+        Case(name="/leftovers", path="/leftovers", vary=lambda nth: {"page": nth + 1}),
+        Case(name="/clusters", path="/clusters"),
         Case(name="/status", path="/status"),
     ]
     for whose, group, offset in (
@@ -151,15 +155,27 @@ class Present:
         return self.tailer.current
 
     def cluster(self, tables: Tables) -> PageCluster:
-        return PageCluster(
-            name="",
-            settings=read_settings(),
-            tables=tables,
-            snapshot=self.snapshot,
-            assessment=lambda: self.assessment,
-            commits_per_minute=lambda _: 60_000.0,
-            failures=tuple,
-        )
+        settings = read_settings(options={"tables.root": tables.root})
+        return ShownCluster(served=ServedCluster.of("", settings), rate=CommitRate(), present=self)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ShownCluster(PageCluster):
+    """A cluster whose assessment is replaced by hand."""
+
+    present: Present
+
+    def snapshot(self) -> MemorySnapshot:
+        return self.present.snapshot()
+
+    def assessment(self) -> Assessment:
+        return self.present.assessment
+
+    def failures(self) -> list[str]:
+        return []
+
+    def commits_per_minute(self, now: int) -> float | None:
+        return 60_000.0
 
 
 def present(tables: Tables, now: int) -> Present:

@@ -37,6 +37,7 @@ _LEAST_MOMENTS: Final = 4
 _MOST_POINTS: Final = 500_000
 _MEMBERS: Final = 50
 _EVENTS: Final = 100
+_COMMITS_MS: Final = 7 * 24 * HOUR_MS
 
 
 def page(asked: Asked) -> Page:
@@ -176,8 +177,10 @@ def history(asked: Asked) -> Page:
         start = tables.start(end - SPANS[span])
         every_ms = max(1, (end - start) // _moments(asked, group))
         answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms)
-        bands, commits = state_bands(tables, group, start), _commits_by_hour(tables, group, end)
-        events = _events(asked, tables, group, start)
+        first = tables.start(end - _COMMITS_MS)
+        steps = tables.at.history([group], since=min(first, start))
+        bands, commits = state_bands(tables, group, start), _commits_by_hour(steps, first, end)
+        events = _events(asked, tables, group, start, set(pc.unique(steps["event"]).to_pylist()))
         if not bands and not len(answer.rows) and commits is None and not events:
             raise NotFoundError(
                 f"group {group!r}: expected one with changes within the last week, found none as of "
@@ -383,17 +386,14 @@ def _charts(rows: pa.Table, times: Index) -> dict[str, Chart | None]:
     }
 
 
-def _commits_by_hour(tables: AskedTables, group: str, end: int) -> Chart | None:
-    """Return the number of commits in each hour of the last week."""
-    hours = 7 * 24
-    first = (end // HOUR_MS - hours + 1) * HOUR_MS
-    start = max(first, tables.start(first) // HOUR_MS * HOUR_MS)
-    hours -= (start - first) // HOUR_MS
-    rows = tables.at.history([group], since=start)
-    if not len(rows):
+def _commits_by_hour(steps: pa.Table, since: int, until: int) -> Chart | None:
+    """Return the number of commits in each hour (UTC) between two moments (ms)."""
+    if not len(steps):
         return None
-    at = to_numbers(to_milliseconds(rows["batch_time"]))
-    commits = to_numbers(rows["commits"].fill_null(0))
+    start = since // HOUR_MS * HOUR_MS
+    hours = (until - start) // HOUR_MS + 1
+    at = to_numbers(to_milliseconds(steps["batch_time"]))
+    commits = to_numbers(steps["commits"].fill_null(0))
     is_then = (at >= start) & (at < start + hours * HOUR_MS)
     counts = np.bincount(
         (at[is_then] - start) // HOUR_MS, weights=commits[is_then].astype(np.float64), minlength=hours
@@ -402,10 +402,12 @@ def _commits_by_hour(tables: AskedTables, group: str, end: int) -> Chart | None:
     return bars(starts, counts.astype(np.int64).tolist(), step=HOUR_MS, unit="commits")
 
 
-def _events(asked: Asked, tables: AskedTables, group: str, since: int) -> list[dict[str, Any]]:
-    """Return rewinds and removals, the newest first."""
-    rewinds = python_rows(tables.lag.rewinds([group], since=since).rows)
-    gone = python_rows(removed(tables.at, [group], since=since).rows)
+def _events(
+    asked: Asked, tables: AskedTables, group: str, since: int, kinds: set[str]
+) -> list[dict[str, Any]]:
+    """Return rewinds and removals, the newest first; nothing is read of kinds that there are not."""
+    rewinds = tables.lag.rewinds([group], since=since).rows if "rewind" in kinds else None
+    gone = removed(tables.at, [group], since=since).rows if "removed" in kinds else None
     found = [
         {
             "at": row["committed_at"],
@@ -413,7 +415,7 @@ def _events(asked: Asked, tables: AskedTables, group: str, since: int) -> list[d
             "who": who(row),
             **_place(asked, row),
         }
-        for row in rewinds
+        for row in ([] if rewinds is None else python_rows(rewinds))
         if row["committed_offset"] is not None and row["offset_before"] is not None
     ]
     found += [
@@ -423,7 +425,7 @@ def _events(asked: Asked, tables: AskedTables, group: str, since: int) -> list[d
             "who": row["cause"] or "",
             **_place(asked, row),
         }
-        for row in gone
+        for row in ([] if gone is None else python_rows(gone))
     ]
     return sorted(found, key=lambda event: -(event["at"] or 0))[:_EVENTS]
 
