@@ -27,7 +27,7 @@ SECOND_MS = 1_000
 OTHERS = {"run", "rebuild", "demo", "serve", "metrics", "maintain", "decode"}
 """Commands that ask no question of the tables: `serve` and `metrics` have a snapshot of them."""
 
-OF_NO_QUESTION = {"--output", "--wide", "--utc", "--config", "--table-root"}
+OF_NO_QUESTION = {"--output", "--wide", "--utc", "--config", "--table-root", "--cluster"}
 OF_BROKERS = {"--bootstrap-server", "--command-config", "--evaluate"}
 """Options that are about no snapshot: brokers are asked after it, and alerts are written."""
 OF_A_TEST_BELOW = {"--watch"}

@@ -28,6 +28,7 @@ class Stub:
 
     bootstrap_servers = "127.0.0.1:1"
     commands = (("sh", "kafka-consumer-groups.sh"),)
+    page = "http://127.0.0.1:8720/"
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -178,6 +179,7 @@ def test_the_demo_says_what_it_waits_for_in_order(
         "starting a Kafka broker on 127.0.0.1:1 ...",
         "starting Spark (some 20 s are usual) ...",
         "waiting for the first batch ...",
+        "in a browser: http://127.0.0.1:8720/",
         "group billing appeared",
         "stopping the consumer groups ...",
         "waiting until the tables equal the broker's answers ...",

@@ -52,7 +52,7 @@ TOPIC_ROWS: Final = pa.schema(
         ("partitions", pa.int64()),  # known by a commit, an assignment or a sample of log ends
         *_LAG,
         ("last_commit", TIMESTAMP),
-        ("offsets_of_former_topic", pa.int64()),  # committed before the topic was recreated
+        ("offsets_of_recreated_topic", pa.int64()),  # committed before the topic was recreated
     ]
 )
 """The topics of an assessment, by name; lag is over all groups."""
@@ -135,8 +135,8 @@ def topic_rows(assessment: Assessment) -> pa.Table:
     np.fmax.at(seconds, own, lag.seconds[kept])
     last = np.full(n, NONE, np.int64)
     np.maximum.at(last, own, summed.last_commit[kept])
-    former = np.zeros(n, np.int64)
-    np.add.at(former, own, summed.count("of_recreated_topic")[kept])
+    recreated = np.zeros(n, np.int64)
+    np.add.at(recreated, own, summed.count("of_recreated_topic")[kept])
     readers = _readers(snapshot, groups, own, bare.groups[some], assigned)
     columns = {
         "topic": topics.names.texts.cast(pa.string()),
@@ -149,7 +149,7 @@ def topic_rows(assessment: Assessment) -> pa.Table:
             np.isin(np.arange(n), own[_is_at_least(summed)[kept]]) | np.isin(np.arange(n), assigned)
         ),
         "last_commit": times_of(last),
-        "offsets_of_former_topic": from_numbers(former),
+        "offsets_of_recreated_topic": from_numbers(recreated),
     }
     rows = pa.table([columns[field.name] for field in TOPIC_ROWS], schema=TOPIC_ROWS)
     is_there = np.bincount(own, minlength=n) > 0

@@ -295,7 +295,7 @@ def test_filters_select_and_keep_the_order(endpoint: Opened) -> None:
     assert selected.text == "Empty"
     kept = {one.attributes["name"]: one.attributes["value"] for one in found.all("input", type="hidden")}
     assert kept == {"sort": "lag", "order": "falling"}
-    assert cells(endpoint, "/topics?readers=former", "Topics") == ["views"]
+    assert cells(endpoint, "/topics?readers=recreated", "Topics") == ["views"]
     assert rows_of(endpoint.ask("/status.json?q=ignored"))
 
 
@@ -444,7 +444,7 @@ def test_a_moment_before_the_history_is_said_to_be(endpoint: Opened, world: Page
         ("/removed?since=ever", 400, "since: expected one of day, week, quarter; found 'ever'"),
         ("/alerts?which=none", 400, "which: expected one of open, all; found 'none'"),
         ("/leftovers?idle=long", 400, "idle: expected"),
-        ("/topics?readers=many", 400, "readers: expected one of none, former; found 'many'"),
+        ("/topics?readers=many", 400, "readers: expected one of none, recreated; found 'many'"),
         ("/group/history?group=dead&span=year", 400, "span: expected one of hour, 6 hours"),
         ("/group?group=%3Cscript%3Ealert(1)%3C/script%3E%0A", 404, "alert(1)"),
     ],

@@ -268,7 +268,7 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
         )
         shown = cells.position(row["topic"], row["partition"], address)
         if row["of_recreated_topic"]:
-            return shown + cells.remark("former topic", "Committed before the topic was recreated.")
+            return shown + cells.remark("recreated topic", "Committed before the topic was recreated.")
         if subscribed is not None and row["topic"] not in subscribed:
             return shown + cells.remark("not subscribed", "The group no longer subscribes to this topic.")
         return shown

@@ -15,7 +15,7 @@ from streaming.serve.page.listing import Column, Listing, Row, listing
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views.groups import having, lag_columns
 
-READERS: Final = ("none", "former")
+READERS: Final = ("none", "recreated")
 """The filter of topics: those that no running group reads, and those that were recreated after commits."""
 
 
@@ -30,7 +30,7 @@ def page(asked: Asked) -> Page:
             "found": listing(asked, _chosen(asked), _columns(asked), empty=_empty(rows), sort="topic"),
             "in_all": len(rows),
             "unread": _count(pc.equal(rows["groups_with_members"], 0)),
-            "former": _count(pc.greater(rows["offsets_of_former_topic"], 0)),
+            "recreated": _count(pc.greater(rows["offsets_of_recreated_topic"], 0)),
         },
     )
 
@@ -116,8 +116,8 @@ def _columns(asked: Asked) -> list[Column]:
             is_first_high=True,
         ),
         number(
-            "Of a former topic",
-            "offsets_of_former_topic",
+            "Of a recreated topic",
+            "offsets_of_recreated_topic",
             "Offsets that were committed before the topic was deleted and created again.",
         ),
     ]
@@ -159,8 +159,8 @@ def _chosen(asked: Asked) -> pa.Table:
     match asked.word("readers", READERS):
         case "none":
             rows = rows.filter(pc.equal(rows["groups_with_members"], 0))
-        case "former":
-            rows = rows.filter(pc.greater(rows["offsets_of_former_topic"], 0))
+        case "recreated":
+            rows = rows.filter(pc.greater(rows["offsets_of_recreated_topic"], 0))
     return rows
 
 
