@@ -19,8 +19,8 @@ QUERY: Final = 'SELECT "group", topic, metadata FROM live_offsets'
 KNOWN: Final = [command for commands in COMMANDS.values() for command in commands]
 NOT_ASKED: Final = {"run", "rebuild", "demo", "serve", "maintain"}
 """They print no names, but sentences and lines of JSON, which `Console` and `json_text` make printable."""
-NEEDED: Final = {"history": ["--all-groups"], "sql": [QUERY]}
-"""What some commands are not run without."""
+NEEDED: Final = {"history": ["--all-groups"], "sql": [QUERY], "leftovers": ["--idle", "1m"]}
+"""What some commands are not run without, or show nothing without."""
 
 
 def with_every_output(command: click.Command) -> Iterator[list[str]]:

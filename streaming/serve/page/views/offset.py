@@ -15,7 +15,7 @@ from streaming.serve.page.assessed import position_rows
 from streaming.serve.page.charts import Band, Chart, Line, Mark, lines
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.group import find_group, group_of, state_bands, who
+from streaming.serve.page.views.group import find_group, group_found, group_of, state_bands, who
 
 SPANS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
 _MOMENTS: Final = 240
@@ -26,6 +26,8 @@ _STEPS: Final = 500
 def page(asked: Asked) -> Page:
     group, topic, partition = _key(asked)
     found = find_group(asked)  # it may be gone: its history is not
+    if found.about.is_loading:
+        found = group_found(asked)
     mask = pc.and_(
         pc.equal(found.positions["topic"], topic), pc.equal(found.positions["partition"], partition)
     )
