@@ -90,7 +90,7 @@ def test_a_flood_is_kept_in_bounds_and_the_rest_is_right(
 def produce_stamped(bootstrap: str, topic: str, stamps: list[int]) -> None:
     """Create a topic that takes any record timestamp, and commit with each, a partition for each."""
     any_time = {f"message.timestamp.{side}.max.ms": str(I64_MAX) for side in ("after", "before")}
-    kafka.create_topics(bootstrap, {topic: 1}, **any_time)
+    kafka.create_topics(bootstrap, {topic: 1}, **any_time, **{"retention.ms": "-1"})
     for number, stamp in enumerate(stamps):
         kafka.produce_raw(bootstrap, topic, [commit(1, partition=number)], timestamp_ms=stamp)
 
