@@ -60,6 +60,10 @@ class MetricsWorld:
             at = now - (MINUTES - minute) * MINUTE_MS
             self._write(at, self._at_first(now) if minute == 0 else self._commits(at, minute))
         self._sample(range(now - 3 * HOUR_MS, now + 1, MINUTE_MS))
+        self.evaluate(now)
+
+    def evaluate(self, now: int) -> None:
+        """Evaluate the rules of alerts."""
         Evaluator(
             self.tables,
             AlertTable(self.tables),

@@ -12,10 +12,7 @@ from log_end_rows import Sample, rows_of
 from metrics_world import MINUTES, MetricsWorld
 from table_batches import Batch, Row, group, offset
 
-from streaming.alerts.evaluation import Evaluator
-from streaming.alerts.table import AlertTable
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
-from streaming.settings.reading import read_settings
 
 PARTITIONS: Final = 5_000
 """Partitions of the group `wide`."""
@@ -97,17 +94,6 @@ class PageWorld(MetricsWorld):
         """Write a batch, and the log ends at its moment."""
         self._write(at, batch)
         self._sample([at])
-
-    def evaluate(self, now: int) -> None:
-        """Evaluate the rules of alerts."""
-        Evaluator(
-            self.tables,
-            AlertTable(self.tables),
-            read_settings().alerts,
-            receivers=["webhook"],
-            ask_log_ranges=None,
-            clock=lambda: now,
-        ).evaluate()
 
     def _hostile(self, at: int) -> Batch:
         since = at - 7 * DAY_MS + HOUR_MS

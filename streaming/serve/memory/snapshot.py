@@ -22,7 +22,7 @@ from streaming.model.progress import Progress
 from streaming.queries.as_of import partition_count
 from streaming.serve.memory.changes import Changes
 from streaming.serve.memory.groups import Groups
-from streaming.serve.memory.names import NONE, TEXTS, fixed
+from streaming.serve.memory.names import NONE, TEXTS, Int32, fixed
 from streaming.serve.memory.offsets import OffsetColumns, Offsets
 from streaming.serve.memory.topics import Moved, Topics
 
@@ -138,8 +138,12 @@ class MemorySnapshot:
     def listed(self) -> Mask:
         """Return whether each group (n) is to be listed: it has a row in `groups`, and its offsets partition
         was read."""
-        loading = np.array(sorted(self.loading), np.int64)
-        return self.groups.is_described & ~np.isin(self.groups.source_partitions, loading)
+        return self.groups.is_described & self.are_loaded(self.groups.source_partitions)
+
+    def are_loaded(self, source_partitions: Index | Int32) -> Mask:
+        """Return whether each of n offsets partitions was read to its end."""
+        loaded: Mask = ~np.isin(source_partitions, np.array(sorted(self.loading), np.int64))
+        return loaded
 
     # --- topics ----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.lag import SnapshotLagQueries
 from streaming.queries.bound.offsets import SnapshotQueries
-from streaming.serve.assessment.assessment import Assessment
+from streaming.serve.assessment.assessment import Assessment, retention_ms_of
 from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.memory.snapshot import MemorySnapshot
@@ -136,9 +136,9 @@ class Asked:
         return parse_moment(text, self.now, name="as_of").ms if text else None
 
     @property
-    def page(self) -> int:
-        """The number of the page of a list, from 1."""
-        return self.number("page", 1, least=1)
+    def past(self) -> str | None:
+        """The past moment as it stands in the address, for links; None: the present."""
+        return self.text("as_of") or None
 
     # --- links -----------------------------------------------------------------------------------------
 
@@ -191,6 +191,11 @@ class Asked:
         """How complete the snapshot in memory is now."""
         within_ms = self.cluster.settings.tables.complete_within_ms
         return AsOf.of(None, self.snapshot.progress, now=self.now, within_ms=within_ms)
+
+    @property
+    def retention_ms(self) -> int | None:
+        """How long brokers keep offsets (ms); None: unknown."""
+        return retention_ms_of(self.snapshot.progress, self.cluster.settings.expiry)
 
     def remembered(
         self, make: Callable[Concatenate[Assessment, P], T], *args: P.args, **named: P.kwargs

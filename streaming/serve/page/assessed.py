@@ -188,9 +188,7 @@ def group_topic_rows(assessment: Assessment, topic: int) -> tuple[Index, pa.Tabl
 
 def loaded_groups(snapshot: MemorySnapshot) -> Mask:
     """Return whether the offsets partition of each group (n) was read to its end."""
-    loading = np.array(sorted(snapshot.loading), np.int64)
-    is_loaded: Mask = ~np.isin(source_partitions(snapshot), loading)
-    return is_loaded
+    return snapshot.are_loaded(source_partitions(snapshot))
 
 
 def loaded_offsets(snapshot: MemorySnapshot) -> int:
@@ -254,9 +252,8 @@ def expiring_rows(assessment: Assessment) -> pa.Table:
     """Return the offsets that expire (schema `EXPIRING_ROWS`), of loaded offsets partitions."""
     snapshot, positions = assessment.snapshot, assessment.positions
     columns, topics = snapshot.offsets.columns, snapshot.topics
-    loading = np.array(sorted(snapshot.loading), np.int64)
     expires = positions["expires_at"]
-    rows = np.flatnonzero((expires != NONE) & ~np.isin(columns.source_partition, loading))
+    rows = np.flatnonzero((expires != NONE) & snapshot.are_loaded(columns.source_partition))
     rows = rows[np.argsort(expires[rows], kind="stable")]  # offsets are in the order of their keys
     place = columns.place[rows].astype(np.int64)
     held = {

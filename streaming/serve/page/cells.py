@@ -120,11 +120,6 @@ def or_nothing(text: str | None) -> Markup:
     return escape(text) if text else NOTHING
 
 
-def late() -> Markup:
-    """Return the mark of a group whose newest commits may not have been read yet."""
-    return Markup(' <span class="late" title="Newer commits may not have been read yet.">not complete</span>')
-
-
 def position(topic: str, partition: int, address: str) -> Markup:
     """Return a topic partition, as a link."""
     return Markup('<a href="{}">{}<span class="partition">:{}</span></a>').format(

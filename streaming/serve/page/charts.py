@@ -91,23 +91,18 @@ def lines(
         low, high = (0.0, 1.0) if from_zero else (low - 1, high + 1)
 
     def x(at: int) -> float:
-        return round((min(max(at, start), end) - start) / (end - start) * WIDTH, 1)
+        return _x(at, start, end)
 
     def y(value: float) -> float:
         return round(HEIGHT - (value - low) / (high - low) * HEIGHT, 1)
 
-    shapes = [
-        Shape(band.kind, x(band.start), max(1.0, x(band.end or end) - x(band.start)), band.label)
-        for band in bands
-        if (band.end or end) > start and band.start < end
-    ]
     newest = [(line.label, line.values[-1]) for line in own]
     said = ", ".join(f"{label} {'unknown' if at is None else f'{at:,.0f}'}" for label, at in newest)
     kinds = {(band.kind, band.label) for band in bands} | {(mark.kind, mark.label) for mark in marks}
     return Chart(
         summary=f"{unit} from {iso(start, 'seconds')} to {iso(end, 'seconds')}; at the end: {said}",
         paths=[(line.kind, _path(times, line.values, x, y)) for line in own],
-        shapes=shapes,
+        shapes=[_shape(band, start, end, band.label) for band in _between(bands, start, end)],
         marks=[(mark.kind, x(mark.at), mark.label) for mark in marks if start <= mark.at <= end],
         y_labels=[f"{value:,.0f}" for value in (high, (high + low) / 2, low)],
         x_labels=_x_labels(start, end),
@@ -148,14 +143,8 @@ def bars(starts: Sequence[int], counts: Sequence[int], *, step: int, unit: str) 
 def states(start: int, end: int, bands: Sequence[Band]) -> Chart | None:
     """Return spans of time one after another on one line; None without any."""
     shapes = [
-        Shape(
-            band.kind,
-            round((max(band.start, start) - start) / (end - start) * WIDTH, 1),
-            max(1.0, round((min(band.end or end, end) - max(band.start, start)) / (end - start) * WIDTH, 1)),
-            f"{band.label} from {iso(max(band.start, start), 'seconds')}",
-        )
-        for band in bands
-        if (band.end or end) > start and band.start < end
+        _shape(band, start, end, f"{band.label} from {iso(max(band.start, start), 'seconds')}")
+        for band in _between(bands, start, end)
     ]
     if not shapes:
         return None
@@ -166,6 +155,21 @@ def states(start: int, end: int, bands: Sequence[Band]) -> Chart | None:
         x_labels=_x_labels(start, end),
         legend=sorted({(band.kind, band.label) for band in bands}),
     )
+
+
+def _between(bands: Sequence[Band], start: int, end: int) -> list[Band]:
+    return [band for band in bands if (band.end or end) > start and band.start < end]
+
+
+def _shape(band: Band, start: int, end: int, title: str) -> Shape:
+    """Return a band of a chart from `start` to `end` (ms), at least one unit wide."""
+    left, right = _x(band.start, start, end), _x(band.end or end, start, end)
+    return Shape(band.kind, left, max(1.0, round(right - left, 1)), title)
+
+
+def _x(at: int, start: int, end: int) -> float:
+    """Return the place of a moment in a chart from `start` to `end` (ms)."""
+    return round((min(max(at, start), end) - start) / (end - start) * WIDTH, 1)
 
 
 def _path(

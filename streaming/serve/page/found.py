@@ -1,6 +1,6 @@
 """One group, from the snapshot in memory or from the tables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,15 +55,15 @@ class GroupFound:
         }
 
 
-def group_rows_of(snapshot: MemorySnapshot, group: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the row of a group, if it has one, with the names of topics that its log has only by id."""
-    place = snapshot.groups.place(group)
-    if place is None or not snapshot.groups.is_described[place]:
-        return
+def group_row_of(snapshot: MemorySnapshot, place: int) -> Mapping[str, Any] | None:
+    """Return the row of the group at a place, with the names of topics that its log has only by id; None: it
+    has none."""
+    if not snapshot.groups.is_described[place]:
+        return None
     row = snapshot.groups.rows.slice(place, 1).to_pylist()[0]
     for member in row["members"] or ():
         for name in ("assignment", "target_assignment"):
             for topic in member[name] or ():
                 if topic["topic"] is None and topic["topic_id"] is not None:
                     topic["topic"] = snapshot.topics.name_of(topic["topic_id"])
-    yield {**row, "group": group}
+    return {**row, "group": snapshot.groups.names.name(place)}

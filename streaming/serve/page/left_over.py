@@ -1,6 +1,5 @@
 """Left-over offsets of a snapshot in memory."""
 
-import numpy as np
 import pyarrow as pa
 
 from streaming.common.arrays import from_mask, from_numbers
@@ -19,8 +18,7 @@ def leftover_rows(assessment: Assessment, idle_ms: int) -> pa.Table:
     offsets = offsets.append_column("of_recreated_topic", from_mask(positions["of_recreated_topic"]))
     offsets = offsets.append_column("rule", words_of(EXPIRY_RULES, positions["rule"]))
     offsets = offsets.append_column("expires_at", times_of(positions["expires_at"]))
-    loading = np.array(sorted(snapshot.loading), np.int64)
-    is_loaded = ~np.isin(snapshot.offsets.columns.source_partition, loading)
+    is_loaded = snapshot.are_loaded(snapshot.offsets.columns.source_partition)
     names = topics.names.texts.cast(pa.string())
     is_gone = topics.ends.newest_ids.gone_at > topics.ends.newest_ids.at
     named = pa.table(

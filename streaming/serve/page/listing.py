@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from streaming.common.arrays import Index, to_mask
+from streaming.common.arrays import Index, from_texts, to_mask
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
+from streaming.queries.names import is_pattern, matching
 from streaming.serve.page.asked import PAGE_ROWS, Asked
 
 Row = dict[str, Any]
@@ -102,6 +103,16 @@ def listing(
         parameter=parameter,
         is_sortable=is_sortable,
     )
+
+
+def having(rows: pa.Table, name: str, text: str) -> pa.Table:
+    """Return the rows whose name contains a text, in any case, or matches a pattern with `*` and `?`."""
+    if not text:
+        return rows
+    if is_pattern(text):
+        names = matching(text, rows[name].to_pylist())
+        return rows.filter(pc.is_in(rows[name], value_set=from_texts(names)))
+    return rows.filter(pc.match_substring(rows[name], text, ignore_case=True))
 
 
 def ordered(rows: pa.Table, by: str, *, is_falling: bool) -> Index:

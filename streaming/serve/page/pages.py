@@ -130,7 +130,7 @@ class Pages:
             return (VIEWS[path], path, "html") if path in VIEWS else None
         bare = "/" if bare == "/overview" else bare
         view = VIEWS.get(bare)
-        if view is None or bare == ending or ending not in view.formats:
+        if view is None or ending not in view.formats:
             return None
         return view, bare, cast(Format, ending)
 

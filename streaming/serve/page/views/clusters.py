@@ -11,6 +11,7 @@ from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import TIMESTAMP
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, NotAssessedError, PageCluster
+from streaming.serve.page.columns import count_column
 from streaming.serve.page.listing import Column, Row, listing
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views.overview import numbers_of
@@ -85,13 +86,9 @@ def _columns(asked: Asked) -> list[Column]:
         Column(head="Job's heartbeat", cell=lambda row: cells.ago(row["heartbeat"], asked.now)),
         Column(head="Partitions complete", cell=complete, is_number=True),
         Column(head="Groups", cell=lambda row: cells.count(row["groups"]), sort="groups", is_number=True),
-        Column(head="Offsets", cell=lambda row: cells.count(row["committed_offsets"]), is_number=True),
+        count_column("Offsets", "committed_offsets"),
         Column(head="Open alerts", cell=alerts, sort="alerts_open", is_number=True),
-        Column(
-            head="Expire within a day",
-            cell=lambda row: cells.count(row["expiring_within_a_day"]),
-            is_number=True,
-        ),
+        count_column("Expire within a day", "expiring_within_a_day"),
         Column(
             head="Longest lag time",
             cell=lambda row: cells.span(row["largest_lag_seconds"]),

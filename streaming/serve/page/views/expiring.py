@@ -4,20 +4,18 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from markupsafe import Markup
 
 from streaming.common.arrays import to_numbers
 from streaming.common.times import DAY_MS, HOUR_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.queries.expiring import expiring
-from streaming.serve.assessment.assessment import retention_ms_of
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables
 from streaming.serve.page.assessed import expiring_rows, unknown_expiries
 from streaming.serve.page.charts import Chart, bars
-from streaming.serve.page.listing import Column, Row, listing
+from streaming.serve.page.columns import count_column, group_column, position_column
+from streaming.serve.page.listing import Column, having, listing
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.groups import having
 
 WITHIN: Final = {"day": DAY_MS, "week": 7 * DAY_MS}
 _STEPS: Final = {"day": HOUR_MS, "week": 6 * HOUR_MS}
@@ -27,19 +25,18 @@ def page(asked: Asked) -> Page:
     span = asked.word("within", tuple(WITHIN), "day")
     rows = _within(having(asked.remembered(expiring_rows), "group", asked.text("q")), asked.now, span)
     counted = {name: len(_within(asked.remembered(expiring_rows), asked.now, name)) for name in WITHIN}
-    retention = retention_ms_of(asked.snapshot.progress, asked.cluster.settings.expiry)
     return Page(
         title="Expiring",
         template="expiring.html",
         about=asked.about,
         lag_at=asked.assessment.moment,
         context={
-            "found": listing(asked, rows, _columns(asked), empty="" if retention is None else _empty(span)),
+            "found": listing(asked, rows, _columns(asked), empty=_empty(asked, span)),
             "within": span,
             "counted": counted,
             "chart": _chart(rows, asked.now, span),
-            "unknown": unknown_expiries(asked.assessment),
-            "retention_ms": retention,
+            "unknown": asked.remembered(unknown_expiries),
+            "retention_ms": asked.retention_ms,
         },
     )
 
@@ -70,24 +67,17 @@ def _chart(rows: pa.Table, now: int, span: str) -> Chart:
 
 
 def _columns(asked: Asked) -> list[Column]:
-    def group(row: Row) -> Markup:
-        return cells.link(row["group"], asked.url("/group", group=row["group"]))
-
-    def offset(row: Row) -> Markup:
-        address = asked.url("/offset", group=row["group"], topic=row["topic"], partition=row["partition"])
-        return cells.position(row["topic"], row["partition"], address)
-
     return [
         Column(head="Expires", cell=lambda row: cells.expiry(row["expires_at"], asked.now)),
         Column(head="At", cell=lambda row: cells.moment(row["expires_at"], asked.now)),
-        Column(head="Group", cell=group),
-        Column(head="Topic and partition", cell=offset),
-        Column(
-            head="Committed offset", cell=lambda row: cells.count(row["committed_offset"]), is_number=True
-        ),
+        group_column(asked),
+        position_column(asked),
+        count_column("Committed offset", "committed_offset"),
         Column(head="Rule", cell=lambda row: cells.or_nothing(row["rule"])),
     ]
 
 
-def _empty(span: str) -> str:
+def _empty(asked: Asked, span: str) -> str:
+    if asked.retention_ms is None:
+        return ""  # the page says so above
     return f"No offset expires within a {span}, if groups stay as they are."

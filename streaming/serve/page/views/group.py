@@ -25,8 +25,9 @@ from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
 from streaming.serve.page.assessed import POSITION_ROWS, loaded_groups, position_rows
 from streaming.serve.page.charts import Band, Chart, Line, bars, lines, states
+from streaming.serve.page.columns import count_column, position_cell
 from streaming.serve.page.commands import commands_of
-from streaming.serve.page.found import GroupFound, group_rows_of
+from streaming.serve.page.found import GroupFound, group_row_of
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views.leftovers import all_leftovers
@@ -37,7 +38,6 @@ _LEAST_MOMENTS: Final = 4
 _MOST_POINTS: Final = 500_000
 _MEMBERS: Final = 50
 _EVENTS: Final = 100
-_COMMITS_MS: Final = 7 * 24 * HOUR_MS
 
 
 def page(asked: Asked) -> Page:
@@ -91,13 +91,12 @@ def _from_memory(asked: Asked) -> GroupFound:
     place = assessed.snapshot.groups.place(group)
     if place is None and asked.snapshot.groups.place(group) is not None:
         return _from_tables(asked)
-    is_known = place is not None and loaded_groups(assessed.snapshot)[place]
+    if place is not None and not loaded_groups(assessed.snapshot)[place]:
+        place = None
     return GroupFound(
         group=group,
-        positions=position_rows(assessed, place)
-        if is_known and place is not None
-        else no_rows(POSITION_ROWS),
-        row=next(iter(group_rows_of(assessed.snapshot, group)), None) if is_known else None,
+        positions=no_rows(POSITION_ROWS) if place is None else position_rows(assessed, place),
+        row=None if place is None else group_row_of(assessed.snapshot, place),
         about=AsOf.of(
             [group], asked.snapshot.progress, now=asked.now, within_ms=asked.about.completeness.within_ms
         ),
@@ -177,7 +176,7 @@ def history(asked: Asked) -> Page:
         start = tables.start(end - SPANS[span])
         every_ms = max(1, (end - start) // _moments(asked, group))
         answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms)
-        first = tables.start(end - _COMMITS_MS)
+        first = tables.start(end - SPANS["week"])
         steps = tables.at.history([group], since=min(first, start))
         bands, commits = state_bands(tables, group, start), _commits_by_hour(steps, first, end)
         events = _events(asked, tables, group, start, set(pc.unique(steps["event"]).to_pylist()))
@@ -260,13 +259,8 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
     subscribed, moment = found.subscribed, found.about.moment
     owners = found.owners()
 
-    past = asked.text("as_of") or None
-
     def offset(row: Row) -> Markup:
-        address = asked.url(
-            "/offset", group=found.group, topic=row["topic"], partition=row["partition"], as_of=past
-        )
-        shown = cells.position(row["topic"], row["partition"], address)
+        shown = position_cell(asked, row, as_of=asked.past)
         if row["of_recreated_topic"]:
             return shown + cells.remark("recreated topic", "Committed before the topic was recreated.")
         if subscribed is not None and row["topic"] not in subscribed:
@@ -299,13 +293,7 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
         Column(head="Topic and partition", cell=offset, sort="topic"),
         Column(head="Committed offset", cell=committed, is_number=True),
         number("Log end offset", "log_end_offset"),
-        Column(
-            head="Lag",
-            cell=lambda row: cells.count(row["lag"]),
-            sort="lag",
-            is_number=True,
-            is_first_high=True,
-        ),
+        count_column("Lag", "lag", sort="lag"),
         Column(head="Lag time", cell=lag_time, sort="lag_seconds", is_number=True, is_first_high=True),
         Column(
             head="Last commit",
@@ -330,7 +318,7 @@ def _members(asked: Asked, found: GroupFound) -> Listing:
         Column(head="Instance", cell=lambda row: cells.small(row["group_instance_id"])),
         Column(head="Client", cell=lambda row: cells.name(row["client_id"])),
         Column(head="Host", cell=lambda row: cells.name(row["host"])),
-        Column(head="Partitions", cell=lambda row: cells.count(row["partition_count"]), is_number=True),
+        count_column("Partitions", "partition_count"),
         Column(head="Assignment", cell=owned),
     ]
     is_known = found.row is not None
@@ -368,9 +356,7 @@ def _charts(rows: pa.Table, times: Index) -> dict[str, Chart | None]:
         is_whole = (np.bincount(places[~known], minlength=len(times)) == 0) & (counts >= partitions)
         return [float(value) if whole else None for value, whole in zip(sums, is_whole, strict=True)]
 
-    most = int(counts.max())
-
-    at = times.tolist()
+    at, most = times.tolist(), int(counts.max())
     return {
         "lag_chart": lines(
             at, [Line(label="lag", kind="lag", values=summed("lag", 0, 1))], unit="records", from_zero=True
@@ -406,16 +392,16 @@ def _events(
     asked: Asked, tables: AskedTables, group: str, since: int, kinds: set[str]
 ) -> list[dict[str, Any]]:
     """Return rewinds and removals, the newest first; nothing is read of kinds that there are not."""
-    rewinds = tables.lag.rewinds([group], since=since).rows if "rewind" in kinds else None
-    gone = removed(tables.at, [group], since=since).rows if "removed" in kinds else None
+    rewinds = python_rows(tables.lag.rewinds([group], since=since).rows) if "rewind" in kinds else []
+    gone = python_rows(removed(tables.at, [group], since=since).rows) if "removed" in kinds else []
     found = [
         {
             "at": row["committed_at"],
             "what": f"rewound from {row['offset_before']:,} to {row['committed_offset']:,}",
             "who": who(row),
-            **_place(asked, row),
+            "where": position_cell(asked, row),
         }
-        for row in ([] if rewinds is None else python_rows(rewinds))
+        for row in rewinds
         if row["committed_offset"] is not None and row["offset_before"] is not None
     ]
     found += [
@@ -423,16 +409,11 @@ def _events(
             "at": row["removed_at"],
             "what": "removed" if row["removed_offset"] is None else f"removed at {row['removed_offset']:,}",
             "who": row["cause"] or "",
-            **_place(asked, row),
+            "where": position_cell(asked, row),
         }
-        for row in ([] if gone is None else python_rows(gone))
+        for row in gone
     ]
     return sorted(found, key=lambda event: -(event["at"] or 0))[:_EVENTS]
-
-
-def _place(asked: Asked, row: Row) -> dict[str, Any]:
-    address = asked.url("/offset", group=row["group"], topic=row["topic"], partition=row["partition"])
-    return {"where": cells.position(row["topic"], row["partition"], address)}
 
 
 def who(row: Row) -> str:

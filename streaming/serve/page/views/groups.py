@@ -8,18 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from streaming.common.arrays import from_texts
 from streaming.lag.rules import STATUSES
 from streaming.queries.answers import STATES, TYPES
-from streaming.queries.names import is_pattern, matching
+from streaming.queries.names import is_pattern
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked
 from streaming.serve.page.assessed import group_rows
-from streaming.serve.page.listing import Column, Row, listing
+from streaming.serve.page.columns import count_column, lag_columns, last_commit_column
+from streaming.serve.page.listing import Column, Row, having, listing
 from streaming.serve.page.view import Document, Page
 
 _VARIABLE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{3,}", re.IGNORECASE)
 _LEAST_ALIKE: Final = 20
+_LATE: Final = "Newer commits may not have been read yet."
 
 
 def page(asked: Asked) -> Page:
@@ -50,56 +51,22 @@ def columns(asked: Asked) -> list[Column]:
 
     def name(row: Row) -> Markup:
         link = cells.link(row["group"], asked.url("/group", group=row["group"]))
-        return link + cells.late() if row["source_partition"] in incomplete else link
+        return link + cells.remark("not complete", _LATE) if row["source_partition"] in incomplete else link
 
     return [
         Column(head="Group", cell=name, sort="group"),
         Column(head="State", cell=lambda row: cells.pill(row["state"]), sort="state"),
         Column(head="Type", cell=lambda row: cells.or_nothing(row["type"])),
-        Column(
-            head="Members",
-            cell=lambda row: cells.count(row["members"]),
-            sort="members",
-            is_number=True,
-            is_first_high=True,
-        ),
+        count_column("Members", "members", sort="members"),
         Column(head="Health", cell=lambda row: cells.pill(row["status"])),
         *lag_columns(),
-        Column(
-            head="Last commit",
-            cell=lambda row: cells.ago(row["last_commit"], now),
-            sort="last_commit",
-            is_number=True,
-            is_first_high=True,
-        ),
+        last_commit_column(asked),
         Column(
             head="First expiry",
             cell=lambda row: cells.expiry(row["first_expiry"], now),
             sort="first_expiry",
             is_number=True,
             about="When the broker will drop the first of its offsets, if the group stays as it is.",
-        ),
-    ]
-
-
-def lag_columns() -> list[Column]:
-    """Return the columns of a row with lag, lag_seconds and lag_is_at_least."""
-    return [
-        Column(
-            head="Lag",
-            cell=lambda row: cells.count(row["lag"]),
-            sort="lag",
-            is_number=True,
-            is_first_high=True,
-            about="Records behind, over all partitions.",
-        ),
-        Column(
-            head="Lag time",
-            cell=lambda row: cells.span(row["lag_seconds"], is_at_least=bool(row["lag_is_at_least"])),
-            sort="lag_seconds",
-            is_number=True,
-            is_first_high=True,
-            about="Age of the first unread record, in the partition that is furthest behind.",
         ),
     ]
 
@@ -111,16 +78,6 @@ def chosen(asked: Asked) -> pa.Table:
         if word := asked.word(name, known):
             rows = rows.filter(pc.equal(rows[name], word))
     return rows
-
-
-def having(rows: pa.Table, name: str, text: str) -> pa.Table:
-    """Return the rows whose name contains a text, in any case, or matches a pattern with `*` and `?`."""
-    if not text:
-        return rows
-    if is_pattern(text):
-        names = matching(text, rows[name].to_pylist())
-        return rows.filter(pc.is_in(rows[name], value_set=from_texts(names)))
-    return rows.filter(pc.match_substring(rows[name], text, ignore_case=True))
 
 
 def _values(rows: pa.Table, name: str) -> set[str | None]:

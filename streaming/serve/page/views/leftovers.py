@@ -4,16 +4,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from streaming.common.times import parse_duration_ms
+from streaming.common.times import DAY_MS, parse_duration_ms
 from streaming.queries.bound.leftovers import IDLE_MS, leftovers
 from streaming.queries.leftovers import REASONS
 from streaming.queries.removal_lines import removal_lines
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables
+from streaming.serve.page.columns import group_column, last_commit_column, topic_column
 from streaming.serve.page.left_over import leftover_rows
-from streaming.serve.page.listing import Column, Row, listing
+from streaming.serve.page.listing import Column, Row, having, listing
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.groups import having
 
 _MOST_LINES = 400
 
@@ -38,7 +38,7 @@ def page(asked: Asked) -> Page:
             "in_all": len(rows),
             "partitions": pc.sum(pc.list_value_length(rows["partitions"])).as_py() or 0,
             "reasons": [reason for reason in REASONS if reason in set(rows["reason"].to_pylist())],
-            "idle": asked.text("idle") or "14d",
+            "idle": asked.text("idle") or f"{IDLE_MS // DAY_MS}d",
             "lines": "\n".join(lines.lines),
             "remarks": list(lines.remarks()),
             "is_cut": len(chosen) > _MOST_LINES,
@@ -75,12 +75,6 @@ def _chosen(asked: Asked, rows: pa.Table) -> pa.Table:
 
 
 def _columns(asked: Asked) -> list[Column]:
-    def group(row: Row) -> Markup:
-        return cells.link(row["group"], asked.url("/group", group=row["group"]))
-
-    def topic(row: Row) -> Markup:
-        return cells.link(row["topic"], asked.url("/topic", topic=row["topic"]))
-
     def reason(row: Row) -> Markup:
         since = row["idle_since"]
         words = cells.or_nothing(row["reason"])
@@ -90,16 +84,11 @@ def _columns(asked: Asked) -> list[Column]:
         return cells.expires(row["expires_at"], row["rule"], asked.now)
 
     return [
-        Column(head="Group", cell=group, sort="group"),
-        Column(head="Topic", cell=topic, sort="topic"),
+        group_column(asked, sort="group"),
+        topic_column(asked),
         Column(head="Partitions", cell=lambda row: cells.count(len(row["partitions"])), is_number=True),
         Column(head="Reason", cell=reason, sort="reason"),
-        Column(
-            head="Last commit",
-            cell=lambda row: cells.ago(row["last_commit"], asked.now),
-            sort="last_commit",
-            is_number=True,
-        ),
+        last_commit_column(asked, is_first_high=False),
         Column(
             head="Expires",
             cell=expires,

@@ -13,6 +13,7 @@ from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
 from streaming.serve.page.assessed import position_rows
 from streaming.serve.page.charts import Band, Chart, Line, Mark, lines
+from streaming.serve.page.columns import count_column
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views.group import find_group, group_found, group_of, state_bands, who
@@ -28,10 +29,7 @@ def page(asked: Asked) -> Page:
     found = find_group(asked)  # it may be gone: its history is not
     if found.about.is_loading:
         found = group_found(asked)
-    mask = pc.and_(
-        pc.equal(found.positions["topic"], topic), pc.equal(found.positions["partition"], partition)
-    )
-    row = next(iter(python_rows(found.positions.filter(mask))), None)
+    row = _row_of(found.positions, topic, partition)
     return Page(
         title="Offset",
         template="offset.html",
@@ -49,10 +47,10 @@ def page(asked: Asked) -> Page:
                 group=group,
                 topic=topic,
                 partition=partition,
-                as_of=asked.text("as_of") or None,
+                as_of=asked.past,
                 span=asked.text("span") or None,
             ),
-            "group_link": asked.url("/group", group=group, as_of=asked.text("as_of") or None),
+            "group_link": asked.url("/group", group=group, as_of=asked.past),
             "topic_link": asked.url("/topic", topic=topic),
             "moment": found.about.moment,
         },
@@ -92,7 +90,7 @@ def history(asked: Asked) -> Page:
                     group=group,
                     topic=topic,
                     partition=partition,
-                    as_of=asked.text("as_of") or None,
+                    as_of=asked.past,
                 ),
             },
         )
@@ -225,13 +223,11 @@ def _steps(
 
     columns = [
         Column(head="Written", cell=lambda row: cells.moment(row["batch_time"], asked.now)),
-        Column(
-            head="Committed offset", cell=lambda row: cells.count(row["committed_offset"]), is_number=True
-        ),
+        count_column("Committed offset", "committed_offset"),
         Column(head="Step", cell=step, is_number=True),
         Column(head="Event", cell=event),
-        Column(head="Commits", cell=lambda row: cells.count(row["commits"]), is_number=True),
-        Column(head="Lag", cell=lambda row: cells.count(row["lag"]), is_number=True),
+        count_column("Commits", "commits"),
+        count_column("Lag", "lag"),
         Column(head="Metadata", cell=lambda row: cells.small(row["metadata"])),
     ]
     newest_first = rows.take(pa.array(np.arange(len(rows))[::-1]))

@@ -5,11 +5,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import to_numbers
+from streaming.common.arrays import from_texts, to_numbers
 from streaming.common.times import DAY_MS, HOUR_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.queries.removed import removed
-from streaming.serve.assessment.assessment import retention_ms_of
 from streaming.serve.page.asked import Asked, AskedTables
 from streaming.serve.page.assessed import expiring_rows, group_rows, loaded_offsets
 from streaming.serve.page.listing import ordered, python_rows
@@ -23,7 +22,7 @@ _EVENTS_MS: Final = 6 * HOUR_MS
 
 def page(asked: Asked) -> Page:
     rows, alerts = asked.remembered(group_rows), asked.snapshot.alerts
-    expiring = asked.remembered(_soonest)
+    expiring = _soonest(asked.remembered(expiring_rows))
     return Page(
         title="Overview",
         template="overview.html",
@@ -31,8 +30,7 @@ def page(asked: Asked) -> Page:
         lag_at=asked.assessment.moment,
         context={
             **numbers_of(asked),
-            "is_retention_known": retention_ms_of(asked.snapshot.progress, asked.cluster.settings.expiry)
-            is not None,
+            "is_retention_known": asked.retention_ms is not None,
             "alerts": python_rows(alerts.slice(0, _FEW)),
             "expiring": python_rows(expiring.slice(0, _FEW)),
             "behind": python_rows(rows.take(pa.array(ordered(rows, "lag_seconds", is_falling=True)[:_FEW]))),
@@ -43,15 +41,9 @@ def page(asked: Asked) -> Page:
 
 def document(asked: Asked) -> Document:
     """Return the numbers of the page, one row each: name and value."""
-    values = {name: value for name, value in numbers_of(asked).items() if not isinstance(value, dict)}
-    rows = pa.table(
-        {
-            "name": pa.array(list(values), pa.string()),
-            "value": pa.array(
-                [None if value is None else float(value) for value in values.values()], pa.float64()
-            ),
-        }
-    )
+    numbers = numbers_of(asked)
+    values = [None if value is None else float(value) for value in numbers.values()]
+    rows = pa.table({"name": from_texts(list(numbers)), "value": pa.array(values, pa.float64())})
     return Document(rows=rows, about=asked.about)
 
 
@@ -94,8 +86,7 @@ def numbers_of(asked: Asked) -> dict[str, Any]:
     rows, states = asked.remembered(group_rows), list(asked.about.states.values())
     moments = to_numbers(to_milliseconds(asked.remembered(expiring_rows)["expires_at"]))
     severities = asked.snapshot.alerts["severity"].to_pylist()
-    largest = pc.max(rows["lag_seconds"]).as_py()
-    retention = retention_ms_of(asked.snapshot.progress, asked.cluster.settings.expiry)
+    within_a_day = int((moments <= asked.now + DAY_MS).sum())
     return {
         "groups": len(rows),
         "groups_with_members": int(pc.sum(pc.greater(rows["members"], 0)).as_py() or 0),
@@ -106,25 +97,21 @@ def numbers_of(asked: Asked) -> dict[str, Any]:
         "alerts_open": len(severities),
         "alerts_critical": severities.count("critical"),
         "alerts_warning": severities.count("warning"),
-        "expiring_within_a_day": None if retention is None else int((moments <= asked.now + DAY_MS).sum()),
-        "largest_lag_seconds": largest,
+        "expiring_within_a_day": None if asked.retention_ms is None else within_a_day,
+        "largest_lag_seconds": pc.max(rows["lag_seconds"]).as_py(),
         "largest_lag_is_at_least": bool(pc.any(rows["lag_is_at_least"]).as_py()),
         "heartbeat_at": asked.snapshot.progress.heartbeat or None,
     }
 
 
-def _soonest(assessment: Any) -> pa.Table:
+def _soonest(expiring: pa.Table) -> pa.Table:
     """Return the soonest expiries by group and topic: with the first moment and the number of offsets."""
-    rows = expiring_rows(assessment).slice(0, 50_000)
+    rows = expiring.slice(0, 50_000)
     if not len(rows):
         return rows.append_column("offsets", pa.nulls(0, pa.int64()))
     found = rows.group_by(["group", "topic"], use_threads=False).aggregate(
         [("expires_at", "min"), ("partition", "count"), ("rule", "first")]
     )
-    found = found.rename_columns(
-        [
-            {"expires_at_min": "expires_at", "partition_count": "offsets", "rule_first": "rule"}.get(n, n)
-            for n in found.column_names
-        ]
-    )
+    names = {"expires_at_min": "expires_at", "partition_count": "offsets", "rule_first": "rule"}
+    found = found.rename_columns([names.get(name, name) for name in found.column_names])
     return found.sort_by([("expires_at", "ascending")])

@@ -3,16 +3,15 @@
 from typing import Final
 
 import pyarrow.compute as pc
-from markupsafe import Markup
 
 from streaming.common.times import DAY_MS
 from streaming.expiry.cause_names import CAUSES
 from streaming.queries.removed import PRINTED, removed, restorable
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables
-from streaming.serve.page.listing import Column, Row, listing
+from streaming.serve.page.columns import count_column, group_column, position_column
+from streaming.serve.page.listing import Column, having, listing
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.groups import having
 
 SINCE: Final = {"day": DAY_MS, "week": 7 * DAY_MS, "quarter": 90 * DAY_MS}
 
@@ -54,22 +53,14 @@ def _removed(asked: Asked) -> Document:
 
 
 def _columns(asked: Asked) -> list[Column]:
-    def group(row: Row) -> Markup:
-        return cells.link(row["group"], asked.url("/group", group=row["group"]))
-
-    def offset(row: Row) -> Markup:
-        address = asked.url("/offset", group=row["group"], topic=row["topic"], partition=row["partition"])
-        return cells.position(row["topic"], row["partition"], address)
-
     return [
         Column(head="Removed", cell=lambda row: cells.moment(row["removed_at"], asked.now)),
-        Column(head="Group", cell=group),
-        Column(head="Topic and partition", cell=offset),
-        Column(head="Last offset", cell=lambda row: cells.count(row["removed_offset"]), is_number=True),
-        Column(
-            head="Committed since",
-            cell=lambda row: cells.count(row["committed_offset"]),
-            is_number=True,
+        group_column(asked),
+        position_column(asked),
+        count_column("Last offset", "removed_offset"),
+        count_column(
+            "Committed since",
+            "committed_offset",
             about="The offset that was committed after the removal: then nothing is lost.",
         ),
         Column(head="Cause", cell=lambda row: cells.or_nothing(row["cause"])),

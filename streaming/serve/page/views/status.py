@@ -4,6 +4,7 @@ from streaming.queries.status import partitions, totals
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked
 from streaming.serve.page.assessed import loaded_offsets
+from streaming.serve.page.columns import count_column
 from streaming.serve.page.listing import Column, listing, python_rows
 from streaming.serve.page.view import Document, Page
 
@@ -31,20 +32,15 @@ def document(asked: Asked) -> Document:
 
 
 def _columns(asked: Asked) -> list[Column]:
-    def number(head: str, of: str) -> Column:
-        return Column(
-            head=head, cell=lambda row: cells.count(row[of]), sort=of, is_number=True, is_first_high=True
-        )
-
     return [
         Column(
             head="Offsets partition", cell=lambda row: str(row["partition"]), sort="partition", is_number=True
         ),
         Column(head="State", cell=lambda row: cells.pill(row["state"]), sort="state"),
-        number("Position", "position"),
-        number("Last stable offset", "last_stable_offset"),
-        number("High watermark", "high_watermark"),
-        number("Behind", "behind"),
+        count_column("Position", "position", sort="position"),
+        count_column("Last stable offset", "last_stable_offset", sort="last_stable_offset"),
+        count_column("High watermark", "high_watermark", sort="high_watermark"),
+        count_column("Behind", "behind", sort="behind"),
         Column(
             head="Open transaction since",
             cell=lambda row: cells.moment(row["open_transaction_since"], asked.now),

@@ -4,16 +4,21 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from markupsafe import Markup
 
 from streaming.common.arrays import from_numbers
 from streaming.queries.names import TopicPartitions
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotAssessedError, NotFoundError
 from streaming.serve.page.assessed import group_rows, group_topic_rows, topic_rows
-from streaming.serve.page.listing import Column, Listing, Row, listing
+from streaming.serve.page.columns import (
+    count_column,
+    group_column,
+    lag_columns,
+    last_commit_column,
+    topic_column,
+)
+from streaming.serve.page.listing import Column, Listing, having, listing
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.groups import having, lag_columns
 
 READERS: Final = ("none", "recreated")
 """The filter of topics: those that no running group reads, and those that were recreated after commits."""
@@ -89,36 +94,23 @@ def _topic(asked: Asked) -> str:
 
 
 def _columns(asked: Asked) -> list[Column]:
-    def name(row: Row) -> Markup:
-        return cells.link(row["topic"], asked.url("/topic", topic=row["topic"]))
-
-    def number(head: str, of: str, about: str = "") -> Column:
-        return Column(
-            head=head,
-            cell=lambda row: cells.count(row[of]),
-            sort=of,
-            is_number=True,
-            is_first_high=True,
-            about=about,
-        )
-
     return [
-        Column(head="Topic", cell=name, sort="topic"),
-        number("Partitions", "partitions"),
-        number("Groups", "groups", "Groups with a committed offset of the topic."),
-        number("With members", "groups_with_members", "Those of them that have members now."),
-        *lag_columns(),
-        Column(
-            head="Last commit",
-            cell=lambda row: cells.ago(row["last_commit"], asked.now),
-            sort="last_commit",
-            is_number=True,
-            is_first_high=True,
+        topic_column(asked),
+        count_column("Partitions", "partitions", sort="partitions"),
+        count_column("Groups", "groups", sort="groups", about="Groups with a committed offset of the topic."),
+        count_column(
+            "With members",
+            "groups_with_members",
+            sort="groups_with_members",
+            about="Groups with members that read the topic now.",
         ),
-        number(
+        *lag_columns(),
+        last_commit_column(asked),
+        count_column(
             "Of a recreated topic",
             "offsets_of_recreated_topic",
-            "Offsets that were committed before the topic was deleted and created again.",
+            sort="offsets_of_recreated_topic",
+            about="Offsets that were committed before the topic was deleted and created again.",
         ),
     ]
 
@@ -133,22 +125,13 @@ def _groups_of(asked: Asked, topic: str, place: int) -> Listing:
         join_type="inner",
     )
 
-    def name(row: Row) -> Markup:
-        return cells.link(row["group"], asked.url("/group", group=row["group"]))
-
     columns = [
-        Column(head="Group", cell=name, sort="group"),
+        group_column(asked, sort="group"),
         Column(head="State", cell=lambda row: cells.pill(row["state"]), sort="state"),
         Column(head="Members", cell=lambda row: cells.count(row["members"]), sort="members", is_number=True),
-        Column(head="Partitions", cell=lambda row: cells.count(row["partitions"]), is_number=True),
+        count_column("Partitions", "partitions"),
         *lag_columns(),
-        Column(
-            head="Last commit",
-            cell=lambda row: cells.ago(row["last_commit"], asked.now),
-            sort="last_commit",
-            is_number=True,
-            is_first_high=True,
-        ),
+        last_commit_column(asked),
     ]
     empty = "No group has a committed offset of this topic: its partitions are only assigned."
     return listing(asked, rows.sort_by("group"), columns, empty=empty, sort="group")
