@@ -128,18 +128,20 @@ def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
     return found
 
 
-def brief_words_of(was_empty: bool | None, members: Members) -> str | None:
-    """Return `NO_MEMBERS`, or the members that can have committed; None: not known.
+def brief_words_of(was_empty: bool | None, members: Members, *, most: int | None = None) -> str | None:
+    """Return `NO_MEMBERS`, or the members that can have committed, `most` of them at most; None: not known.
 
     >>> brief_words_of(False, [{"client_id": "app-2", "client_host": "/10.0.0.2"}])
     'app-2/10.0.0.2'
     """
-    return NO_MEMBERS if was_empty else ", ".join(_named(members)) or None
+    return NO_MEMBERS if was_empty else ", ".join(_named(members, most)) or None
 
 
-def _named(members: Members) -> list[str]:
-    """Return members in the notation of Kafka's logs, sorted."""
-    return sorted(f"{member['client_id']}{member['client_host']}" for member in members or [])
+def _named(members: Members, most: int | None) -> list[str]:
+    """Return members in the notation of Kafka's logs, sorted; beyond `most`, only how many more."""
+    named = sorted(f"{member['client_id']}{member['client_host']}" for member in members or [])
+    others = named[len(named) if most is None else most :]
+    return [*named[:most], *([f"{len(others)} more"] if others else [])]
 
 
 def words_of(was_empty: bool | None, members: Members, *, most: int | None = None) -> str:
@@ -156,9 +158,7 @@ def words_of(was_empty: bool | None, members: Members, *, most: int | None = Non
         return f"{NO_MEMBERS}: by a tool, or a consumer that assigns partitions itself"
     if was_empty is None or members is None:
         return "it is not known who was a member then"
-    named = _named(members)[:most]
-    others = [f"{len(members) - len(named)} more"] if len(named) < len(members) else []
-    return f"by one of the members of that moment: {', '.join([*named, *others])}"
+    return f"by one of the members of that moment: {', '.join(_named(members, most))}"
 
 
 def _step_before(codes: Index, is_commit: Mask, order: Index) -> Index:

@@ -1,6 +1,5 @@
 """`/group`: one group now or at a past moment, and its history as a part of its own."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from streaming.common.arrays import Index, no_rows, to_numbers
 from streaming.common.times import HOUR_MS, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.health import GROUP_HEALTH, group_health
-from streaming.lag.rewinds import NO_MEMBERS
+from streaming.lag.rewinds import brief_words_of
 from streaming.lag.summary import lag_by
 from streaming.queries.as_of import LOAD_IN_PROGRESS, AsOf
 from streaming.queries.bound.offsets import GROUP_ID_NOT_FOUND, sorted_by
@@ -38,6 +37,7 @@ _LEAST_MOMENTS: Final = 4
 _MOST_POINTS: Final = 500_000
 _MEMBERS: Final = 50
 _EVENTS: Final = 100
+_NAMED: Final = 3
 
 
 def page(asked: Asked) -> Page:
@@ -416,11 +416,6 @@ def _events(
     return sorted(found, key=lambda event: -(event["at"] or 0))[:_EVENTS]
 
 
-def who(row: Row) -> str:
-    """Return in words who can have made a commit."""
-    if row["was_empty"]:
-        return NO_MEMBERS
-    members: Sequence[dict[str, str]] = row["members"] or ()
-    names = sorted({f"{one['client_id']} on {one['client_host']}" for one in members})
-    shown = ", ".join(names[:3])
-    return shown + (f" or {len(names) - 3} more" if len(names) > 3 else "")
+def who(row: Row) -> str | None:
+    """Return in words who can have made a commit; None: not known."""
+    return brief_words_of(row["was_empty"], row["members"], most=_NAMED)
