@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from streaming.common.escapes import json_text
 from streaming.common.row_lines import csv_pieces, document_pieces
 from streaming.common.times import in_words, iso
 from streaming.model.errors import MisuseError, OffsetlakeError
@@ -235,10 +236,12 @@ class Pages:
         now: int,
         kind: Format = "html",
     ) -> Response:
+        if kind == "json":
+            body = f"{json_text({'error': message})}\n".encode("utf-8", "backslashreplace")
+            return Response(status=status_code, content_type=_TYPES["json"], pieces=[body])
         if kind != "html":
-            return Response(
-                status=status_code, content_type="text/plain; charset=utf-8", pieces=[f"{message}\n".encode()]
-            )
+            body = f"{message}\n".encode("utf-8", "backslashreplace")
+            return Response(status=status_code, content_type="text/plain; charset=utf-8", pieces=[body])
         name = parameters.get("cluster")
         cluster = next((one for one in self.clusters if one.name == name), self.clusters[0])
         asked = Asked(path=path, parameters={}, cluster=cluster, now=now, clusters=self.clusters)

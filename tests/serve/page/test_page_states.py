@@ -1,5 +1,6 @@
 """What pages say while tables are missing, empty, being read, rebuilt, or no longer written."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -171,3 +172,23 @@ def test_etags_change_with_the_completeness_and_not_otherwise(tables: Tables) ->
         heartbeat(tables, progress.heartbeat, partitions={0: behind})
         wait_until(lambda: endpoint.ask("/groups", if_none_match=tag).status == 200, "newer records")
         shows(endpoint, "/groups", "offsets partitions 0 are behind")
+
+
+def test_files_of_what_is_there_may_be_empty_and_those_of_what_is_not_yet_read_say_so(
+    tables: Tables, endpoint: Opened
+) -> None:
+    """An offset without a step within the time, a group without offsets; then a partition that is loading."""
+    key = "group=g&topic=t&partition=0"
+    now = now_ms()
+    fill(tables, at=now - 2 * HOUR_MS)
+    append(tables, {"bare": group(source_partition=0)}, now=now, partitions=tables.progress().partitions)
+    shows(endpoint, "/groups", "Groups 2")
+    for address in ("/group.json?group=bare", f"/offset.json?{key}&span=hour", "/groups.json?q=nobody"):
+        answer = endpoint.ask(address)
+        assert (answer.status, json.loads(answer.body)["rows"]) == (200, []), address
+    assert len(json.loads(endpoint.ask(f"/offset.json?{key}&span=day").body)["rows"]) == 1
+    append(tables, {}, now=now_ms(), partitions={0: PartitionProgress(loaded=False)})
+    for path in ("/group", "/offset"):
+        for ending in ("json", "csv"):
+            answer = endpoint.ask(f"{path}.{ending}?{key}&span=hour")
+            assert (answer.status, b"COORDINATOR_LOAD_IN_PROGRESS" in answer.body) == (404, True), path

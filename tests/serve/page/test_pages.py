@@ -428,13 +428,13 @@ def test_a_moment_before_the_history_is_said_to_be(endpoint: Opened, world: Page
 @pytest.mark.parametrize(
     ("address", "status", "sentence"),
     [
-        ("/group?group=nobody", 404, "group 'nobody': GROUP_ID_NOT_FOUND"),
+        ("/group?group=nobody", 404, "group 'nobody' is not there. Its offsets may"),
         ("/group", 404, "/group: expected the parameter group, found none"),
         ("/group?group_sha256=0", 404, "/group: expected the parameter group, found none"),
         ("/offset/history?group=nobody&topic=orders&partition=0", 404, "found none as of"),
         ("/offset?group=dead", 404, "/offset: expected the parameter topic, found none"),
         ("/offset/history?group=dead&topic=none", 404, "expected an offset that was committed"),
-        ("/topic?topic=none", 404, "topic 'none': expected one that some group has"),
+        ("/topic?topic=none", 404, "topic 'none' is not there: no group has committed"),
         ("/groups?cluster=none", 404, "cluster 'none': expected one of"),
         ("/groups?sort=nothing", 400, "sort: expected one of group, state"),
         ("/groups?order=up", 400, "order: expected one of rising, falling; found 'up'"),
@@ -461,15 +461,51 @@ def test_an_error_is_a_page_that_says_what_was_expected(
     assert found.links()["All groups"] == "/groups"
 
 
+def why(answer: Answer) -> str:
+    """The sentence of an error of a file."""
+    if answer.headers["content-type"] == "application/json":
+        told = json.loads(answer.body)
+        assert list(told) == ["error"]
+        return str(told["error"])
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    return answer.body.decode().removesuffix("\n")
+
+
 def test_an_error_of_a_file_is_a_sentence(endpoint: Opened) -> None:
     for address in (
         "/groups.json?sort=x&state=Happy",
         "/groups.csv?state=Happy",
         "/removed.reset-csv?since=x",
+        "/removed.json?since=%0A",
     ):
         answer = endpoint.ask(address)
-        assert (answer.status, answer.headers["content-type"]) == (400, "text/plain; charset=utf-8")
-        assert b": expected one of" in answer.body
+        assert answer.status == 400
+        assert ": expected one of" in why(answer)
+        assert "etag" not in answer.headers
+
+
+def test_a_file_of_what_is_not_there_is_no_file(endpoint: Opened, world: PageWorld) -> None:
+    past = f"&as_of={world._now - 5 * MINUTE_MS}"
+    odd = next(
+        name
+        for name in (f"'\n\0\u202e<b>{number}" for number in range(100))
+        if offsets_partitions(from_texts([name]), 4).tolist() == [0]
+    )
+    for address, sentence in (
+        ("/group.{}?group=nobody", "group 'nobody' is not there. Its offsets may have been removed"),
+        (f"/group.{{}}?{urlencode({'group': odd})}", f"group {odd!r} is not there."),
+        (f"/group.{{}}?group=nobody{past}", "group 'nobody' was not there as of 20"),
+        (f"/group.{{}}?group=populous{past}", "it appears at 20"),
+        ("/group/history.{}?group=nobody", "group 'nobody' is not there."),
+        (f"/group/history.{{}}?group=populous{past}", "group 'populous' was not there as of 20"),
+        ("/offset.{}?group=nobody&topic=orders", "topic partition 'orders:0' is not there"),
+        ("/offset/history.{}?group=billing&topic=orders&partition=77", "topic partition 'orders:77' is"),
+        (f"/offset.{{}}?group=billing&topic=clicks{past}", "had none within the last day"),
+        ("/topic.{}?topic=none", "topic 'none' is not there: no group has committed offsets of it"),
+    ):
+        for ending in ("json", "csv"):
+            answer = endpoint.ask(address.format(ending))
+            assert (answer.status, sentence in why(answer)) == (404, True), (address, answer.body)
 
 
 def test_there_is_no_other_file_or_page(endpoint: Opened) -> None:

@@ -1,5 +1,6 @@
 """`/group`: one group now or at a past moment, and its history as a part of its own."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from streaming.lag.health import GROUP_HEALTH, group_health
 from streaming.lag.rewinds import brief_words_of
 from streaming.lag.summary import lag_by
 from streaming.queries.as_of import LOAD_IN_PROGRESS, AsOf
-from streaming.queries.bound.offsets import GROUP_ID_NOT_FOUND, sorted_by
+from streaming.queries.bound.offsets import sorted_by
 from streaming.queries.leftovers import LEFTOVERS
 from streaming.queries.members import in_text, with_topic_names
 from streaming.queries.removed import removed
@@ -76,7 +77,7 @@ def group_found(asked: Asked) -> GroupFound:
     """Return the group that an address names; raises `NotFoundError`."""
     found = find_group(asked)
     if found.row is None and not len(found.positions):
-        raise NotFoundError(_not_there(found))
+        raise NotFoundError(not_there(found.group, found.about, lambda _: found.appears))
     return found
 
 
@@ -162,6 +163,8 @@ def document(asked: Asked) -> Document:
 
     def ask(tables: AskedTables) -> Document:
         answer = tables.lag.list_offsets([group], with_former=True, with_owners=True)
+        if not len(answer.rows) and not _is_live(tables, group, answer.as_of):
+            raise NotFoundError(not_there(group, answer.as_of, tables.offsets.appears))
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
     return asked.ask(ask)
@@ -210,10 +213,27 @@ def history_document(asked: Asked) -> Document:
     group, span = group_of(asked), asked.word("span", tuple(SPANS), "6 hours")
 
     def ask(tables: AskedTables) -> Document:
-        answer = tables.lag.list_history([group], since=tables.at.moment - SPANS[span])
+        start = tables.at.moment - SPANS[span]
+        answer = tables.lag.list_history([group], since=start)
+        if not len(answer.rows) and not _has_history(tables, group, answer.as_of, start):
+            raise NotFoundError(not_there(group, answer.as_of, tables.offsets.appears))
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
     return asked.ask(ask)
+
+
+def _is_live(tables: AskedTables, group: str, about: AsOf) -> bool:
+    """Return whether the group, or an offset of it, is there, as far as its offsets partition was read."""
+    return not about.is_loading and len(tables.at.keys([group], among="live")) > 0
+
+
+def _has_history(tables: AskedTables, group: str, about: AsOf, start: int) -> bool:
+    """Return whether `history` has anything to show."""
+    return (
+        _is_live(tables, group, about)
+        or len(tables.at.history([group], since=tables.start(tables.at.moment - SPANS["week"]))) > 0
+        or bool(state_bands(tables, group, tables.start(start)))
+    )
 
 
 def group_of(asked: Asked) -> str:
@@ -239,17 +259,18 @@ def _kind(state: str) -> str:
     return {"Stable": "good", "Empty": "none", "not there": "absent"}.get(state, "fair")
 
 
-def _not_there(found: GroupFound) -> str:
-    if found.about.is_loading:
-        return f"group {found.group!r}: {LOAD_IN_PROGRESS}: its offsets partition is still being read."
-    if not found.about.is_past:
+def not_there(group: str, about: AsOf, appears: Callable[[str], int | None] = lambda _: None) -> str:
+    """Return a sentence about a group that is not there; `appears` returns when (ms) it appears later."""
+    if about.is_loading:
+        return f"group {group!r}: {LOAD_IN_PROGRESS}: its offsets partition is still being read."
+    if not about.is_past:
         return (
-            f"group {found.group!r}: {GROUP_ID_NOT_FOUND}. Its offsets may have been removed: see Removed; "
-            "or search under Groups."
+            f"group {group!r} is not there. Its offsets may have been removed: see Removed; or search under "
+            "Groups."
         )
-    then = iso(found.about.moment, "seconds")
-    later = "it does not appear later" if found.appears is None else f"it appears at {iso(found.appears)}"
-    return f"group {found.group!r} was not there as of {then}: {later}."
+    at = appears(group)
+    later = "it does not appear later" if at is None else f"it appears at {iso(at)}"
+    return f"group {group!r} was not there as of {iso(about.moment, 'seconds')}: {later}."
 
 
 # --- offsets and members ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.times import DAY_MS, HOUR_MS, iso
-from streaming.queries.names import TopicPartitions
+from streaming.queries.names import TopicPartitions, of_topics
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
 from streaming.serve.page.assessed import position_rows
@@ -16,7 +16,7 @@ from streaming.serve.page.charts import Band, Chart, Line, Mark, lines
 from streaming.serve.page.columns import count_column
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.group import find_group, group_found, group_of, state_bands, who
+from streaming.serve.page.views.group import find_group, group_found, group_of, not_there, state_bands, who
 
 SPANS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
 _MOMENTS: Final = 240
@@ -122,6 +122,13 @@ def document(asked: Asked) -> Document:
     def ask(tables: AskedTables) -> Document:
         own = [TopicPartitions(topic, frozenset({partition}))]
         answer = tables.lag.list_history([group], own, since=tables.at.moment - SPANS[span])
+        if not len(answer.rows) and answer.as_of.is_loading:
+            raise NotFoundError(not_there(group, answer.as_of))
+        if not len(answer.rows) and not len(of_topics(tables.at.keys([group], among="live"), own)):
+            raise NotFoundError(
+                f"group {group!r}: topic partition '{topic}:{partition}' is not there: it has no committed "
+                f"offset, and had none within the last {span}."
+            )
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
     return asked.ask(ask)

@@ -56,14 +56,9 @@ def one(asked: Asked) -> Page:
     topic = _topic(asked)
     topics = asked.assessment.snapshot.topics
     place = topics.names.place(topic)
-    if place is None and asked.snapshot.topics.names.place(topic) is not None:
+    if place is None:
         raise NotAssessedError(
             "This topic is new: its lag has not been computed yet. Reload in some seconds."
-        )
-    if place is None:
-        raise NotFoundError(
-            f"topic {topic!r}: expected one that some group has committed or been assigned, found none of "
-            "that name. Search for it under Topics."
         )
     return Page(
         title="Topic",
@@ -90,7 +85,15 @@ def one_document(asked: Asked) -> Document:
 
 
 def _topic(asked: Asked) -> str:
-    return asked.name("topic", lambda: list(asked.assessment.snapshot.topics.names.places))
+    """Return the topic that an address names; raises `NotFoundError`."""
+    names = asked.snapshot.topics.names
+    topic = asked.name("topic", lambda: list(names.places))
+    if names.place(topic) is None:
+        raise NotFoundError(
+            f"topic {topic!r} is not there: no group has committed offsets of it, or been assigned it. "
+            "Search for it under Topics."
+        )
+    return topic
 
 
 def _columns(asked: Asked) -> list[Column]:
