@@ -192,3 +192,21 @@ def test_files_of_what_is_there_may_be_empty_and_those_of_what_is_not_yet_read_s
         for ending in ("json", "csv"):
             answer = endpoint.ask(f"{path}.{ending}?{key}&span=hour")
             assert (answer.status, b"COORDINATOR_LOAD_IN_PROGRESS" in answer.body) == (404, True), path
+
+
+def test_patterns_count_what_their_links_find(tables: Tables, endpoint: Opened) -> None:
+    """Also groups whose rest is no number, with other filters, and within a search."""
+    many: Batch = {f"run-{number:03}": group(source_partition=0) for number in range(25)}
+    others: Batch = {
+        f"run-{word}": group(source_partition=0, state="Empty") for word in ("a", "b", "old-001")
+    }
+    now = now_ms()
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(
+        tables, {**many, **others, "x-run-003": group(source_partition=0)}, now=now, partitions={0: partition}
+    )
+    shows(endpoint, "/groups", "Groups 29")
+    for address, count in (("/groups", 28), ("/groups?state=Stable", 25), ("/groups?q=run-0", 28)):
+        found = HtmlPage.of(endpoint.ask(address).body)
+        assert f"Alike: run-* {count}" in found.said(), address
+        assert f"Groups {count} of 29" in said(endpoint, found.links()["run-*"]), address

@@ -20,11 +20,12 @@ from streaming.serve.page.view import Document, Page
 
 _VARIABLE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{3,}", re.IGNORECASE)
 _LEAST_ALIKE: Final = 20
+_PATTERNS: Final = 5
 _LATE: Final = "Newer commits may not have been read yet."
 
 
 def page(asked: Asked) -> Page:
-    rows, found = asked.remembered(group_rows), chosen(asked)
+    rows, found = asked.remembered(group_rows), chosen(asked, asked.text("q"))
     return Page(
         title="Groups",
         template="groups.html",
@@ -42,7 +43,7 @@ def page(asked: Asked) -> Page:
 
 
 def document(asked: Asked) -> Document:
-    return Document(rows=chosen(asked), about=asked.about)
+    return Document(rows=chosen(asked, asked.text("q")), about=asked.about)
 
 
 def columns(asked: Asked) -> list[Column]:
@@ -71,9 +72,9 @@ def columns(asked: Asked) -> list[Column]:
     ]
 
 
-def chosen(asked: Asked) -> pa.Table:
-    """Return the groups (schema `GROUP_ROWS`) that the search and the filters of the address select."""
-    rows = having(asked.remembered(group_rows), "group", asked.text("q"))
+def chosen(asked: Asked, search: str) -> pa.Table:
+    """Return the groups (schema `GROUP_ROWS`) that a search and the filters of the address select."""
+    rows = having(asked.remembered(group_rows), "group", search)
     for name, known in (("state", STATES), ("type", TYPES), ("status", STATUSES)):
         if word := asked.word(name, known):
             rows = rows.filter(pc.equal(rows[name], word))
@@ -85,12 +86,13 @@ def _values(rows: pa.Table, name: str) -> set[str | None]:
 
 
 def _alike(asked: Asked, rows: pa.Table) -> list[tuple[str, int, str]]:
-    """Return patterns that many groups match, such as `console-consumer-*`, with their number and a link."""
+    """Return patterns that many groups match, such as `console-consumer-*`, with the number of groups that a
+    search for each finds, and a link to that."""
     counts = Counter(_VARIABLE.sub("*", name) for name in rows["group"].to_pylist() if _VARIABLE.search(name))
-    many = [(pattern, count) for pattern, count in counts.most_common(5) if count >= _LEAST_ALIKE]
+    many = [pattern for pattern, count in counts.most_common(_PATTERNS) if count >= _LEAST_ALIKE]
     return [
-        (cells.name_text(pattern), count, asked.here(q=pattern, page=None))
-        for pattern, count in many
+        (cells.name_text(pattern), len(chosen(asked, pattern)), asked.here(q=pattern, page=None))
+        for pattern in many
         if pattern != asked.text("q") and not is_pattern(pattern.replace("*", ""))
     ]
 
