@@ -126,6 +126,18 @@ class LogEnds:
         at = np.maximum(self.newest_ids.at, self.newest_ids.gone_at)
         return np.where(at == _NEVER, NONE, at)
 
+    @property
+    def gone_at(self) -> Index:
+        """When (ms) each of n topics was last reported deleted, if it has not been sampled since; `NONE`:
+        otherwise."""
+        return np.where(self.newest_ids.gone_at > self.newest_ids.at, self.newest_ids.gone_at, NONE)
+
+    @property
+    def id_first_at(self) -> Index:
+        """When (ms) the present id of each of n topics was first sampled; `NONE`: unknown, or deleted."""
+        first = np.append(self.ids_seen.first_at, _ALWAYS)[self.topic_id]
+        return np.where(first == _ALWAYS, NONE, first)
+
     def with_moved(
         self, topics: Index, places: Index, ids: Index, *, of_places: Index, count: int, ids_count: int
     ) -> Self:

@@ -53,6 +53,8 @@ TOPIC_ROWS: Final = pa.schema(
         *_LAG,
         ("last_commit", TIMESTAMP),
         ("offsets_of_recreated_topic", pa.int64()),  # committed before the topic was recreated
+        ("recreated_at", TIMESTAMP),  # when its present id was first seen; null: not recreated, or not known
+        ("gone_at", TIMESTAMP),  # when it was last seen not to exist; null: it is there, or not known
     ]
 )
 """The topics of an assessment, by name; lag is over all groups."""
@@ -150,6 +152,8 @@ def topic_rows(assessment: Assessment) -> pa.Table:
         ),
         "last_commit": times_of(last),
         "offsets_of_recreated_topic": from_numbers(recreated),
+        "recreated_at": times_of(np.where(recreated > 0, topics.ends.id_first_at, NONE)),
+        "gone_at": times_of(topics.ends.gone_at),
     }
     rows = pa.table([columns[field.name] for field in TOPIC_ROWS], schema=TOPIC_ROWS)
     is_there = np.bincount(own, minlength=n) > 0

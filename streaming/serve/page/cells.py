@@ -1,6 +1,7 @@
 """Values as HTML: names, counts, durations and times."""
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -9,6 +10,7 @@ from streaming.common.escapes import printable, shown_lines
 from streaming.common.times import LAST_MS, day_of, in_words, iso
 from streaming.expiry.rules import UNKNOWN_RULES
 from streaming.serve.page.asked import fingerprint
+from streaming.serve.page.notes import MEANINGS
 
 NOTHING: Final = Markup('<span class="none">&ndash;</span>')
 """The cell of an unknown value."""
@@ -19,6 +21,8 @@ _MARK: Final = 6
 _LONGEST_SENTENCE: Final = 2_000
 _SENTENCE_ENDS: Final = 700
 _MARKED: Final = re.compile(r" #[0-9a-f]{6}\Z")
+
+_TERM: Final = re.compile('<span class="term [a-z]+" [^>]*>([^<]*)</span>')
 
 _GOOD: Final = frozenset({"OK", "Stable", "current"})
 _BAD: Final = frozenset({"STOPPED", "STALLED", "REWOUND", "critical", "stalled", "unanswered", "removed"})
@@ -105,7 +109,7 @@ def expires(at: int | None, rule: str | None, now: int) -> Markup:
     """Return when an offset expires (ms) and by which rule; `never` if by this rule it does not."""
     is_known = rule is not None and rule not in UNKNOWN_RULES
     when = Markup("never") if at is None and is_known else expiry(at, now)
-    return when + small(rule)
+    return when + term(rule)
 
 
 def pill(word: str | None) -> Markup:
@@ -140,6 +144,24 @@ def small(text: str | None) -> Markup:
     return Markup(' <small class="name">{}</small>').format(name_text(text)) if text else Markup("")
 
 
-def remark(word: str, about: str) -> Markup:
-    """Return a word with an explanation for the pointer and for screen readers."""
-    return Markup(' <span class="late" title="{}">{}</span>').format(about, word)
+def term(word: str | None, *, kind: str = "rule") -> Markup:
+    """Return a word of `notes.MEANINGS` of little weight, or as a mark (`kind` late); nothing for none. Lists
+    say below what it means."""
+    if not word:
+        return Markup("")
+    return Markup(' <span class="term {}" title="{}">{}</span>').format(kind, MEANINGS.get(word, ""), word)
+
+
+def mark(word: str) -> Markup:
+    """Return a word of `notes.MEANINGS` as a mark beside something."""
+    return term(word, kind="late")
+
+
+def terms(cells: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the words of `notes.MEANINGS` in some cells, with their meanings.
+
+    >>> [word for word, _ in terms([mark("not complete"), '<b class="term">x</b>'])]
+    ['not complete']
+    """
+    found = {word for cell in cells for word in _TERM.findall(cell)}
+    return [(word, meaning) for word, meaning in MEANINGS.items() if word in found]

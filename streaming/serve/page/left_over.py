@@ -6,6 +6,7 @@ from streaming.common.arrays import from_mask, from_numbers
 from streaming.queries.leftovers import by_topic, left_over
 from streaming.serve.assessment.assessment import EXPIRY_RULES, Assessment
 from streaming.serve.assessment.rows import group_rows, offset_rows
+from streaming.serve.memory.names import NONE
 from streaming.serve.page.assessed import times_of, words_of
 
 
@@ -20,7 +21,7 @@ def leftover_rows(assessment: Assessment, idle_ms: int) -> pa.Table:
     offsets = offsets.append_column("expires_at", times_of(positions["expires_at"]))
     is_loaded = snapshot.are_loaded(snapshot.offsets.columns.source_partition)
     names = topics.names.texts.cast(pa.string())
-    is_gone = topics.ends.newest_ids.gone_at > topics.ends.newest_ids.at
+    is_gone = topics.ends.gone_at != NONE
     named = pa.table(
         {
             "topic_id": topics.ids.texts.cast(pa.string()),

@@ -16,6 +16,7 @@ from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.queries.names import is_pattern, matching
 from streaming.serve.page.asked import PAGE_ROWS, Asked
+from streaming.serve.page.cells import terms
 
 Row = dict[str, Any]
 """A row as Python values; times are in ms."""
@@ -24,7 +25,8 @@ Row = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """A column of a list: its head, the cell of a row, and the name in the address by which the list is
-    sorted (None: it cannot be). `is_first_high`: the first click puts the highest value first."""
+    sorted (None: it cannot be). `is_first_high`: the first click puts the highest value first. `about` says
+    what the column is (empty: its head does)."""
 
     head: str
     cell: Callable[[Row], Markup | str]
@@ -38,7 +40,7 @@ class Column:
 class Listing:
     """The rows of one page of a list, as cells, with links to other pages and other orders.
 
-    `empty` says what to do if there are no rows.
+    `empty` says what to do if there are no rows, `notes` what the heads and the words of the rows mean.
     """
 
     columns: Sequence[Column]
@@ -52,6 +54,7 @@ class Listing:
     asked: Asked | None = None
     parameter: str = "page"
     is_sortable: bool = True
+    notes: Sequence[tuple[str, str]] = ()
 
     def order_link(self, column: Column) -> str:
         """Return a link to the list sorted by a column, the other way round if it is already."""
@@ -90,9 +93,12 @@ def listing(
     pages = max(1, ceil(len(rows) / size))
     page = min(asked.number(parameter, 1, least=1), pages)
     shown = take(rows, places[(page - 1) * size : page * size])
+    own = [[column.cell(row) for column in columns] for row in python_rows(shown)]
+    heads = [(column.head, column.about) for column in columns if column.about]
     return Listing(
         columns=columns,
-        rows=[[column.cell(row) for column in columns] for row in python_rows(shown)],
+        rows=own,
+        notes=[*heads, *terms(cell for row in own for cell in row)],
         total=len(rows),
         empty=empty,
         page=page,

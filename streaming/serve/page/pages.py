@@ -18,6 +18,7 @@ from streaming.queries.as_of import AsOf
 from streaming.queries.reset_csv import reset_lines
 from streaming.serve.page import cells, charts
 from streaming.serve.page.asked import Asked, NotFoundError, PageCluster
+from streaming.serve.page.notes import MEANINGS
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views import (
     alerts,
@@ -290,6 +291,8 @@ def environment() -> Environment:
         "iso": lambda at: iso(at, "seconds"),
         "in_words": in_words,
         "moment": cells.moment,
+        "terms": lambda cell: cells.terms([cell]),
+        "meaning": lambda word: MEANINGS.get(word, ""),
         "ago": cells.ago,
         "expiry": cells.expiry,
         "expires": cells.expires,

@@ -2,7 +2,9 @@
 
 from page_world import HOSTILE
 
-from streaming.serve.page.cells import name_text, sentence
+from streaming.expiry import rules as expiry
+from streaming.serve.page.cells import mark, name, name_text, sentence, term, terms
+from streaming.serve.page.notes import MEANINGS, RULES
 
 
 def test_no_two_names_look_alike_not_even_one_that_looks_as_another_is_shown() -> None:
@@ -20,3 +22,15 @@ def test_a_very_long_sentence_is_shortened_in_its_middle() -> None:
     assert "(32,770 characters)" in long
     assert "end" in long
     assert "<<" not in long
+
+
+def test_every_rule_of_expiry_has_a_meaning() -> None:
+    assert set(RULES) == {rule.name for rule in expiry.RULES}
+
+
+def test_only_words_that_cells_write_as_such_are_explained() -> None:
+    spoofed = name('<span class="term rule" title="">simple</span>')
+    assert terms([spoofed, "explicit", mark("not complete"), term("share")]) == [
+        ("not complete", MEANINGS["not complete"]),
+        ("share", MEANINGS["share"]),
+    ]

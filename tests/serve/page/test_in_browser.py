@@ -310,7 +310,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser)
     assert (skip.text, skip.is_displayed()) == ("Skip to the content", True)
     skip.send_keys(Keys.ENTER)
     assert browser.run("return document.activeElement.id") == "main"
-    controls = "main a, main input:not([type=hidden]), main select, main button"
+    controls = "main a, main input:not([type=hidden]), main select, main button, main summary"
     wanted = len(browser.all(controls))
     reached = []
     for _ in range(wanted + 5):
@@ -326,6 +326,30 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser)
     assert len([tag for tag in reached if not tag.startswith("DIV")]) == wanted
     browser.one("tbody a").send_keys(Keys.ENTER)
     browser.shows("Group returned", "h1")
+
+
+def test_the_keyboard_opens_what_words_mean_and_it_stays_open(browser: Browser) -> None:
+    browser.go("/groups?q=returned")
+    keys = ActionChains(browser.driver)
+    keys.move_to_element(browser.one("h1")).perform()
+
+    def is_at_notes() -> bool:
+        return bool(browser.run("return document.activeElement.matches('.notes summary')"))
+
+    for _ in range(60):
+        keys.send_keys(Keys.TAB).perform()
+        if is_at_notes():
+            break
+    meaning = browser.one(".notes dd")
+    assert not meaning.is_displayed()
+    keys.send_keys(Keys.ENTER).perform()
+    assert meaning.is_displayed()
+    assert browser.findings() == []
+    browser.run("document.querySelector('.notes').isOld = true")
+    browser.wait(
+        lambda: browser.run(f"{ASK_NOW}; return !document.querySelector('.notes').isOld"), "newer content"
+    )
+    assert (browser.one(".notes dd").is_displayed(), is_at_notes()) == (True, True)
 
 
 def test_pages_work_without_scripts(endpoint: Opened) -> None:

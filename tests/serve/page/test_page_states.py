@@ -10,9 +10,10 @@ import pytest
 from html_read import HtmlPage, check_harmless
 from http_endpoint import Opened, opened
 from kafka_clients import wait_until
+from log_end_rows import gone, of_topic, rows_of
 from table_batches import Batch, append, group, heartbeat, offset
 
-from streaming.common.times import HOUR_MS, MINUTE_MS, now_ms
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
 from streaming.tables.tables import Tables
 
@@ -210,3 +211,33 @@ def test_patterns_count_what_their_links_find(tables: Tables, endpoint: Opened) 
         found = HtmlPage.of(endpoint.ask(address).body)
         assert f"Alike: run-* {count}" in found.said(), address
         assert f"Groups {count} of 29" in said(endpoint, found.links()["run-*"]), address
+
+
+def test_topics_that_are_gone_or_recreated_are_marked_with_the_time(tables: Tables, endpoint: Opened) -> None:
+    """Where groups have offsets on them; one that came again has no mark."""
+    now = now_ms()
+    keys = [("g", topic, 0) for topic in ("stays", "gone", "again", "returned")]
+    batch: Batch = {key: offset(source_partition=0, topic_id=f"first-{key[1]}") for key in keys}
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, {**batch, "g": group(source_partition=0)}, now=now, partitions={0: partition})
+    at = [now - 3 * DAY_MS, now - 2 * DAY_MS, now - 1_000]
+    first, second, third = (
+        [of_topic(at[0], topic, f"first-{topic}") for _, topic, _ in keys],
+        [
+            gone(at[1], "gone"),
+            gone(at[1], "returned"),
+            of_topic(at[1], "again", "second"),
+        ],
+        [of_topic(at[2], "stays", "first-stays"), of_topic(at[2], "returned", "first-returned")],
+    )
+    tables.append_log_ends(rows_of([*first, *second, *third]))
+    then = f"{iso(at[1])[:10]} {iso(at[1])[11:16]}"
+    shows(endpoint, "/topics", f"gone deleted {then}")
+    shows(endpoint, "/topics", f"again recreated {then}")
+    found = HtmlPage.of(endpoint.ask("/topics").body)
+    texts = [" ".join(row[0].text.split()) for row in found.tables()["Topics"]]
+    assert texts == [f"again recreated {then}", f"gone deleted {then}", "returned", "stays"]
+    assert "The topic did not exist when the job last asked" in found.said()
+    assert f"Topic gone deleted {then}" in said(endpoint, "/topic?topic=gone")
+    assert "The topic was deleted and created again" in said(endpoint, "/topic?topic=again")
+    assert "deleted" not in said(endpoint, "/topic?topic=stays")

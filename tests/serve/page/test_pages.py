@@ -222,6 +222,35 @@ def test_a_group_shows_its_state_lag_members_and_commands(endpoint: Opened) -> N
     assert [cell.text.strip() for cell in member][:4] == ["dead-1", "", "dead", "/10.0.3.10"]
 
 
+def notes_of(found: HtmlPage) -> dict[str, str]:
+    """What a page says that words mean."""
+    details = [one for one in found.all("details") if one.attributes.get("class") == "notes"]
+    return {
+        next(one.text for one in pair.inside if one.tag == "dt"): next(
+            one.text for one in pair.inside if one.tag == "dd"
+        )
+        for notes in details
+        for pair in notes.inside
+        if pair.tag == "div"
+    }
+
+
+def test_what_stands_in_a_title_stands_below_the_list_too(endpoint: Opened) -> None:
+    """A keyboard or a finger does not reach a title."""
+    for address in (*PAGES, "/group?group=former", "/group?group=left", "/group?group=leaving"):
+        found = page(endpoint, address)
+        titles = {
+            str(one.attributes["title"])
+            for one in found.elements
+            if one.tag in ("th", "span") and "title" in one.attributes
+        }
+        assert [title for title in titles if title not in found.said()] == [], address
+    assert set(notes_of(page(endpoint, "/groups"))) == {"Lag", "Lag time", "First expiry"}
+    assert {"recreated topic", "classic subscribed"} <= notes_of(page(endpoint, "/group?group=former")).keys()
+    assert "not subscribed" in notes_of(page(endpoint, "/group?group=left"))
+    assert "classic empty" in notes_of(page(endpoint, "/expiring"))
+
+
 def test_an_offset_shows_a_rewind_in_its_history(endpoint: Opened) -> None:
     found = page(endpoint, "/offset/history?group=returned&topic=orders&partition=0&span=hour")
     steps = found.tables()["Steps"]
@@ -295,7 +324,8 @@ def test_filters_select_and_keep_the_order(endpoint: Opened) -> None:
     assert selected.text == "Empty"
     kept = {one.attributes["name"]: one.attributes["value"] for one in found.all("input", type="hidden")}
     assert kept == {"sort": "lag", "order": "falling"}
-    assert cells(endpoint, "/topics?readers=recreated", "Topics") == ["views"]
+    (recreated,) = page(endpoint, "/topics?readers=recreated").tables()["Topics"]
+    assert recreated[0].text.startswith("views recreated ")
     assert rows_of(endpoint.ask("/status.json?q=ignored"))
 
 

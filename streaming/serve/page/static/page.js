@@ -34,7 +34,9 @@
   // --- live updates -------------------------------------------------------------------------------------
   const isTouched = () =>
     main().querySelector("table:hover, .list:hover, .chart:hover, .past:hover, .filters:focus-within, .past:focus-within, .command:hover") !== null
-    || String(document.getSelection()) !== "";
+    || isSelected(document.getSelection());
+  // as a range: what the Tab key selects in a search field it passes does not count
+  const isSelected = (selection) => selection.rangeCount > 0 && String(selection.getRangeAt(0)) !== "";
 
   function say(text) {
     const state = document.querySelector("[data-live-state]");
@@ -48,11 +50,14 @@
       const same = [...fresh.querySelectorAll("[data-part]")].find((one) => one.dataset.part === part.dataset.part);
       if (same && part.dataset.loaded) same.replaceWith(part);
     }
-    const focused = document.activeElement?.getAttribute?.("href");
+    const held = document.activeElement, alike = () => [...main().querySelectorAll(held.tagName)];
+    const place = main().contains(held) ? alike().indexOf(held) : -1, target = held.getAttribute("href");
     const scrolls = [...main().querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+    const opened = [...main().querySelectorAll("details")].map((one) => one.open);
     main().replaceChildren(...fresh.childNodes);
     [...main().querySelectorAll(".scroll")].forEach((one, number) => { one.scrollLeft = scrolls[number] ?? 0; });
-    if (focused) [...main().querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus({ preventScroll: true });
+    [...main().querySelectorAll("details")].forEach((one, number) => { one.open = opened[number] ?? false; });
+    if (place >= 0) (target ? alike().find((one) => one.getAttribute("href") === target) : alike()[place])?.focus({ preventScroll: true });
     prepare(main());
   }
 

@@ -73,7 +73,7 @@ def _columns(asked: Asked) -> list[Column]:
         group_column(asked),
         position_column(asked),
         count_column("Committed offset", "committed_offset"),
-        Column(head="Rule", cell=lambda row: cells.or_nothing(row["rule"])),
+        Column(head="Rule", cell=lambda row: cells.term(row["rule"])),
     ]
 
 

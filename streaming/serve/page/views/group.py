@@ -29,6 +29,7 @@ from streaming.serve.page.columns import count_column, position_cell
 from streaming.serve.page.commands import commands_of
 from streaming.serve.page.found import GroupFound, group_row_of
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
+from streaming.serve.page.notes import NOT_SUBSCRIBED, RECREATED
 from streaming.serve.page.view import Document, Page
 from streaming.serve.page.views.leftovers import all_leftovers
 
@@ -283,9 +284,9 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
     def offset(row: Row) -> Markup:
         shown = position_cell(asked, row, as_of=asked.past)
         if row["of_recreated_topic"]:
-            return shown + cells.remark("recreated topic", "Committed before the topic was recreated.")
+            return shown + cells.mark(RECREATED)
         if subscribed is not None and row["topic"] not in subscribed:
-            return shown + cells.remark("not subscribed", "The group no longer subscribes to this topic.")
+            return shown + cells.mark(NOT_SUBSCRIBED)
         return shown
 
     def committed(row: Row) -> Markup:
@@ -294,7 +295,7 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
 
     def lag_time(row: Row) -> Markup:
         if row["lag_seconds"] is None and row["lag_seconds_reason"]:
-            return cells.remark("unknown", row["lag_seconds_reason"])
+            return cells.mark(row["lag_seconds_reason"])
         return cells.span(row["lag_seconds"], is_at_least=bool(row["lag_is_at_least"]))
 
     def health(row: Row) -> Markup:

@@ -16,12 +16,12 @@ from streaming.serve.page.asked import Asked
 from streaming.serve.page.assessed import group_rows
 from streaming.serve.page.columns import count_column, lag_columns, last_commit_column
 from streaming.serve.page.listing import Column, Row, having, listing
+from streaming.serve.page.notes import NOT_COMPLETE
 from streaming.serve.page.view import Document, Page
 
 _VARIABLE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{3,}", re.IGNORECASE)
 _LEAST_ALIKE: Final = 20
 _PATTERNS: Final = 5
-_LATE: Final = "Newer commits may not have been read yet."
 
 
 def page(asked: Asked) -> Page:
@@ -52,7 +52,7 @@ def columns(asked: Asked) -> list[Column]:
 
     def name(row: Row) -> Markup:
         link = cells.link(row["group"], asked.url("/group", group=row["group"]))
-        return link + cells.remark("not complete", _LATE) if row["source_partition"] in incomplete else link
+        return link + cells.mark(NOT_COMPLETE) if row["source_partition"] in incomplete else link
 
     return [
         Column(head="Group", cell=name, sort="group"),

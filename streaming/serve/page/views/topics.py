@@ -4,6 +4,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from markupsafe import Markup
 
 from streaming.common.arrays import from_numbers
 from streaming.queries.names import TopicPartitions
@@ -15,9 +16,9 @@ from streaming.serve.page.columns import (
     group_column,
     lag_columns,
     last_commit_column,
-    topic_column,
 )
-from streaming.serve.page.listing import Column, Listing, having, listing
+from streaming.serve.page.listing import Column, Listing, Row, having, listing, python_rows
+from streaming.serve.page.notes import DELETED, RECREATED_AT
 from streaming.serve.page.view import Document, Page
 
 READERS: Final = ("none", "recreated")
@@ -70,8 +71,14 @@ def one(asked: Asked) -> Page:
             "topic_id": topics.id_of(place),
             "partitions": int(topics.starts[place + 1] - topics.starts[place]),
             "found": _groups_of(asked, topic, place),
+            "gone": next((_gone(row, asked.now) for row in _rows_of(asked, topic)), ""),
         },
     )
+
+
+def _rows_of(asked: Asked, topic: str) -> list[Row]:
+    rows = asked.remembered(topic_rows)
+    return python_rows(rows.filter(pc.equal(rows["topic"], topic)))
 
 
 def one_document(asked: Asked) -> Document:
@@ -97,8 +104,11 @@ def _topic(asked: Asked) -> str:
 
 
 def _columns(asked: Asked) -> list[Column]:
+    def topic(row: Row) -> Markup:
+        return cells.link(row["topic"], asked.url("/topic", topic=row["topic"])) + _gone(row, asked.now)
+
     return [
-        topic_column(asked),
+        Column(head="Topic", cell=topic, sort="topic"),
         count_column("Partitions", "partitions", sort="partitions"),
         count_column("Groups", "groups", sort="groups", about="Groups with a committed offset of the topic."),
         count_column(
@@ -116,6 +126,19 @@ def _columns(asked: Asked) -> list[Column]:
             about="Offsets that were committed before the topic was deleted and created again.",
         ),
     ]
+
+
+def _gone(row: Row, now: int) -> Markup:
+    """Return marks of a topic (schema `TOPIC_ROWS`) that is deleted, or was recreated after commits, with the
+    time as of which that is known."""
+    marks = Markup("")
+    if row["gone_at"] is not None:
+        marks += cells.mark(DELETED) + Markup(" ") + cells.moment(row["gone_at"], now)
+    if row["offsets_of_recreated_topic"]:
+        marks += cells.mark(RECREATED_AT)
+        if row["recreated_at"] is not None:
+            marks += Markup(" ") + cells.moment(row["recreated_at"], now)
+    return Markup('<small class="gone">{}</small>').format(marks) if marks else marks
 
 
 def _groups_of(asked: Asked, topic: str, place: int) -> Listing:
