@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from streaming.serve.http.guard import Guard
+from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.login import Login
 from streaming.serve.http.pages import page_routes
 from streaming.serve.http.requests import is_known, watched
@@ -42,10 +43,18 @@ class Known(Protocol):
     def readiness(self) -> Mapping[str, bool]: ...
 
 
-def app_of(known: Known, *, login: Login | None, wait_s: float, own_host: str | None = None) -> Starlette:
+def app_of(
+    known: Known,
+    *,
+    login: Login | None,
+    limits: HttpLimits,
+    own_host: str | None = None,
+    is_behind_proxy: bool = False,
+) -> Starlette:
     """Return the application; `login` None: clients need no token.
 
     `own_host` is the listening host if the header `Host` must name it or loopback; None: any name is allowed.
+    `is_behind_proxy`: believe the address of the client that the proxy states.
     """
 
     async def healthz(_: Request) -> Response:
@@ -57,7 +66,7 @@ def app_of(known: Known, *, login: Login | None, wait_s: float, own_host: str | 
         return PlainTextResponse(text, 200 if any(readiness.values()) else 503)
 
     async def metrics(request: Request) -> Response:
-        body = await _body(known.publisher, _variant(request), wait_s)
+        body = await _body(known.publisher, _variant(request), limits.wait_s)
         if body is None:
             headers = {"retry-after": str(_RETRY_S)}
             return PlainTextResponse("the metrics are not ready yet\n", 503, headers)
@@ -74,7 +83,7 @@ def app_of(known: Known, *, login: Login | None, wait_s: float, own_host: str | 
             ("/readyz", readyz),
         )
     ]
-    routes += page_routes(known.pages)
+    routes += page_routes(known.pages, limits, is_behind_proxy=is_behind_proxy)
     routes += [] if login is None else login.routes()
     guard = Middleware(Guard, login=login, own_host=own_host, prefers_html=_prefers_html)
     app = Starlette(routes=routes, middleware=[guard])

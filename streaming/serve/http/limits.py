@@ -13,10 +13,17 @@ class HttpLimits:
     its last byte; `idle_s` the time without a request; `unread_s` the time in which a client reads nothing of
     a response; and `answer_s` the time for a whole response. A request waits at most `wait_s` for metrics to
     be built. A browser that has sent the token need not send it again for `session_s`.
+
+    `pages_of_address` is how many pages and files for one address are made, or wait for that, at the same
+    time. `downloads` files (`.json`, `.csv`) are made or sent at the same time, `downloads_of_address` to one
+    address: each holds its rows until its client has taken it. Further requests get a 503.
     """
 
     connections: int = 500
     connections_of_address: int = 200
+    pages_of_address: int = 16
+    downloads: int = 8
+    downloads_of_address: int = 4
     head_bytes: int = 16 * 1024
     login_bytes: int = 8 * 1024
     head_s: float = 10.0

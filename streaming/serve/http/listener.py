@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 import threading
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -19,6 +18,7 @@ from streaming.serve.http.connection import LimitedConnection
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.login import Login
 from streaming.serve.http.logs import forwarded
+from streaming.serve.http.places import Places
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class HttpListener:
     ) -> None:
         self.host, self.port = host, port
         self.limits = limits or HttpLimits()
-        self._known = known
+        self._known, self._is_behind_proxy = known, behind_proxy
         self._login = (
             None
             if token is None
@@ -61,7 +61,7 @@ class HttpListener:
         self._own_host = host if token is None and not behind_proxy else None
         self._limited_log = RateLimitedLog(_log)
         self._connections: set[LimitedConnection] = set()
-        self._of_address: Counter[str] = Counter()
+        self._places = Places(self.limits.connections, self.limits.connections_of_address)
 
     # --- open and close ----------------------------------------------------------------------------------
 
@@ -70,7 +70,13 @@ class HttpListener:
         self._socket = self._listening()
         self.port = self._socket.getsockname()[1]
         config = uvicorn.Config(
-            app_of(self._known, login=self._login, wait_s=self.limits.wait_s, own_host=self._own_host),
+            app_of(
+                self._known,
+                login=self._login,
+                limits=self.limits,
+                own_host=self._own_host,
+                is_behind_proxy=self._is_behind_proxy,
+            ),
             http=partial(LimitedConnection, listener=self),  # type: ignore[arg-type]  # called as a class is
             ws="none",
             loop="asyncio",
@@ -137,23 +143,17 @@ class HttpListener:
     # --- for connections (`connection.Connections`) ------------------------------------------------------
 
     def opened(self, connection: LimitedConnection, peer: str) -> bool:
-        if (
-            len(self._connections) >= self.limits.connections
-            or self._of_address[peer] >= self.limits.connections_of_address
-        ):
+        if not self._places.take(peer):
             self._limited_log.warning(
                 "connections", f"more HTTP connections than are allowed, closing one of {peer}"
             )
             return False
         self._connections.add(connection)
-        self._of_address[peer] += 1
         return True
 
     def closed(self, connection: LimitedConnection, peer: str) -> None:
         self._connections.discard(connection)
-        self._of_address[peer] -= 1
-        if not self._of_address[peer]:
-            del self._of_address[peer]
+        self._places.give_back(peer)
 
 
 def token_in(path: str) -> str:

@@ -1,7 +1,6 @@
 """Access with the token: in the header `Authorization`, or of browsers by a form, which then get a cookie."""
 
 import hmac
-import ipaddress
 import math
 import re
 from collections.abc import Mapping
@@ -15,9 +14,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import Scope
 
-from streaming.common.http_values import ip_address
 from streaming.serve.http.attempts import Attempts
 from streaming.serve.http.hosts import is_same_host
+from streaming.serve.http.requests import peer_of
 from streaming.serve.http.sessions import Sessions
 
 LOGIN: Final = "/login"
@@ -29,7 +28,6 @@ _LOCAL: Final = re.compile(r"/(?!/)[!->@-\[\]-~]*(\?[!-~]*)?")  # no backslash, 
 _LONGEST_RETURN: Final = 2_000
 _MOST_FIELDS: Final = 8
 _FORM_TYPE: Final = "application/x-www-form-urlencoded"
-_NETWORK_BITS: Final = 64  # a host has all IPv6 addresses of such a network
 
 _NO_STORE: Final = {"cache-control": "no-store"}
 _OF_FORM: Final = {
@@ -131,7 +129,11 @@ class Login:
             return PlainTextResponse(_OTHER_ORIGIN, 403, _NO_STORE)
         if "token" not in fields:
             return PlainTextResponse(_NO_FORM, 400, _NO_STORE)
-        peer, now, path = self._peer(request), monotonic(), fields.get("next", "/")
+        peer, now, path = (
+            peer_of(request, is_behind_proxy=self._is_behind_proxy),
+            monotonic(),
+            fields.get("next", "/"),
+        )
         wait = math.ceil(self._attempts.wait_s(peer, now))
         if wait:
             seconds = "1 second" if wait == 1 else f"{wait} seconds"
@@ -170,20 +172,6 @@ class Login:
         html = _FORM.format(problem=paragraph, next=escape(return_path(path)))
         challenge = self.challenge if status == 401 else {}
         return HTMLResponse(html, status, {**_OF_FORM, **challenge, **(headers or {})})
-
-    def _peer(self, request: Request) -> str:
-        """Return the client's address, or its IPv6 network; behind a proxy the one that the proxy states."""
-        connected = request.client.host if request.client else ""
-        stated = request.headers.getlist("x-forwarded-for") if self._is_behind_proxy else []
-        for text in (*(",".join(stated).split(",")[-1:]), connected):
-            try:
-                address = ip_address(text.strip())
-            except ValueError:
-                continue
-            if address.version == 4:
-                return str(address)
-            return str(ipaddress.IPv6Network((int(address), _NETWORK_BITS), strict=False))
-        return connected
 
 
 def return_path(path: str) -> str:

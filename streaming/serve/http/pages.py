@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -10,9 +11,12 @@ from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from streaming.common.times import now_ms
-from streaming.serve.http.requests import is_known, watched
+from streaming.serve.http.limits import HttpLimits
+from streaming.serve.http.places import Places
+from streaming.serve.http.requests import is_known, peer_of, watched
 from streaming.serve.page.pages import STATIC, VIEWS, Pages
 from streaming.serve.page.pages import Response as Made
 
@@ -22,6 +26,7 @@ _AT_ONCE: Final = 2
 """Pages that are made at the same time, and as many that are read from the tables: more would take the
 processor from other listeners, and those that take long must not hold up the others."""
 
+_RETRY_S: Final = 5
 _PIECE: Final = 64 * 1024
 _MOST_PARAMETERS: Final = 50
 
@@ -43,9 +48,11 @@ _TYPES: Final = {
 }
 
 
-def page_routes(pages: Pages) -> list[Route]:
+def page_routes(pages: Pages, limits: HttpLimits, *, is_behind_proxy: bool = False) -> list[Route]:
     """Return the routes of all pages, of their rows, and of the files that they refer to."""
     limiters: dict[bool, CapacityLimiter] = {}  # they belong to the event loop that uses them first
+    under_way = Places(limits.connections, limits.pages_of_address)
+    downloads = Places(limits.downloads, limits.downloads_of_address)
 
     async def page(request: Request) -> Response:
         try:
@@ -59,13 +66,27 @@ def page_routes(pages: Pages) -> list[Route]:
             )
         except ValueError:
             return PlainTextResponse("the address holds more parameters than are allowed, or no UTF-8\n", 400)
+        peer = peer_of(request, is_behind_proxy=is_behind_proxy)
+        with ExitStack() as asked, ExitStack() as held:
+            if not under_way.take(peer):
+                return _refused(f"at most {limits.pages_of_address} pages at the same time")
+            asked.callback(under_way.give_back, peer)
+            if not pages.is_file(request.url.path):
+                return await made(request, parameters)
+            if not downloads.take(peer):
+                of_one = f"{limits.downloads_of_address} to one address"
+                return _refused(f"at most {limits.downloads} files at the same time, and {of_one}")
+            held.callback(downloads.give_back, peer)
+            return _Download(await made(request, parameters), held.pop_all().close)
+
+    async def made(request: Request, parameters: dict[str, str]) -> Response:
         known = request.headers.get("if-none-match") is not None
         make = partial(_made, pages, request, parameters, may_be_known=known)
         is_slow = pages.reads_tables(request.url.path, parameters)
         if is_slow not in limiters:
             limiters[is_slow] = CapacityLimiter(_AT_ONCE)
-        made = await _unless_gone(request, make, limiters[is_slow])
-        return Response(status_code=204) if made is None else made
+        found = await _unless_gone(request, make, limiters[is_slow])
+        return Response(status_code=204) if found is None else found
 
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir())}
 
@@ -86,6 +107,25 @@ def page_routes(pages: Pages) -> list[Route]:
     return [*routes, Route("/static/{name}", static, methods=["GET"])]
 
 
+class _Download(Response):
+    """A response that ends with a call, whether its client takes it or not."""
+
+    def __init__(self, own: Response, at_end: Callable[[], None]) -> None:
+        super().__init__()
+        self._own, self._at_end = own, at_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._own(scope, receive, send)
+        finally:
+            self._at_end()
+
+
+def _refused(expected: str) -> Response:
+    text = f"expected {expected}, found more; ask again in {_RETRY_S} seconds\n"
+    return PlainTextResponse(text, 503, {**_HEADERS, "retry-after": str(_RETRY_S)})
+
+
 def _made(pages: Pages, request: Request, parameters: dict[str, str], *, may_be_known: bool) -> Response:
     path, now = request.url.path, now_ms()
     if may_be_known:
@@ -93,10 +133,10 @@ def _made(pages: Pages, request: Request, parameters: dict[str, str], *, may_be_
         if etag is not None and is_known(request, etag):
             return Response(status_code=304, headers={**_HEADERS, "etag": etag})
     made = pages.respond(path, parameters, now)
-    return _response(made)
+    return _response(made, has_body=request.method != "HEAD")
 
 
-def _response(made: Made) -> Response:
+def _response(made: Made, *, has_body: bool) -> Response:
     headers = {**_HEADERS, "content-type": made.content_type}
     if made.etag is not None:
         headers["etag"] = made.etag
@@ -104,7 +144,7 @@ def _response(made: Made) -> Response:
         headers["content-disposition"] = f'inline; filename="{made.file_name}"'
     if isinstance(made.pieces, list):
         return Response(b"".join(made.pieces), made.status, headers)
-    return StreamingResponse(_chunks(made.pieces), made.status, headers)
+    return StreamingResponse(_chunks(made.pieces if has_body else ()), made.status, headers)
 
 
 def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:

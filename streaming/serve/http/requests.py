@@ -1,20 +1,40 @@
-"""What several responses need of a request: its precondition, and whether its client is still there."""
+"""What several responses need of a request: its precondition, its client, and whether that is still there."""
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 
+from streaming.common.http_values import ip_address
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
+
+_NETWORK_BITS: Final = 64  # a host has all IPv6 addresses of such a network
 
 
 def is_known(request: Request, etag: str) -> bool:
     """Return whether the client has the body with this ETag (`If-None-Match`)."""
     known = ",".join(request.headers.getlist("if-none-match")).split(",")
     return not {etag, "*"}.isdisjoint(one.strip().removeprefix("W/") for one in known)
+
+
+def peer_of(request: Request, *, is_behind_proxy: bool) -> str:
+    """Return the client's address, or its IPv6 network; behind a proxy the one that the proxy states."""
+    connected = request.client.host if request.client else ""
+    stated = request.headers.getlist("x-forwarded-for") if is_behind_proxy else []
+    for text in (*(",".join(stated).split(",")[-1:]), connected):
+        try:
+            address = ip_address(text.strip())
+        except ValueError:
+            continue
+        if address.version == 4:
+            return str(address)
+        return str(ipaddress.IPv6Network((int(address), _NETWORK_BITS), strict=False))
+    return connected
 
 
 @asynccontextmanager

@@ -136,6 +136,11 @@ class Pages:
             return None
         return view, bare, cast(Format, ending)
 
+    def is_file(self, path: str) -> bool:
+        """Return whether an address is of the rows of a page: these are held until they are sent."""
+        found = self.address(path)
+        return found is not None and found[2] != "html"
+
     def reads_tables(self, path: str, parameters: Mapping[str, str]) -> bool:
         """Return whether an answer may take long, because it is read from the tables."""
         found = self.address(path)

@@ -1,0 +1,146 @@
+"""Files of pages that clients take slowly, and clients that ask for much: others are answered."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from http_endpoint import Opened, opened, quick
+from kafka_clients import wait_until
+from table_batches import Batch, append, group, offset
+
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress, Reached
+from streaming.serve.http.places import Places
+from streaming.serve.page.pages import Pages, Response
+from streaming.tables.tables import Tables
+
+FILE = "/group.json?group=g"
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture
+def large(tables: Tables) -> Tables:
+    """A group whose file no socket holds as a whole."""
+    many: Batch = {("g", "t", n): offset(source_partition=0, metadata="m" * 2_000) for n in range(4_000)}
+    now = now_ms()
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, {**many, "g": group(source_partition=0)}, now=now, partitions={0: partition})
+    return tables
+
+
+@contextmanager
+def begun(endpoint: Opened, path: str = FILE, headers: str = "") -> Iterator[socket.socket]:
+    """A client that has read the first bytes of an answer, and reads no more."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.settimeout(30)
+        client.connect(("127.0.0.1", endpoint.endpoint.port))
+        client.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n".encode())
+        assert client.recv(12) == b"HTTP/1.1 200"
+        yield client
+
+
+def check_refused(endpoint: Opened, path: str, expected: str, **headers: str) -> None:
+    answer = endpoint.ask(path, **headers)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.body.decode() == f"expected {expected}, found more; ask again in 5 seconds\n"
+
+
+def test_clients_that_stop_reading_a_file_block_no_others(large: Tables) -> None:
+    with opened(large, limits=quick(downloads=3, downloads_of_address=3)) as endpoint:
+        assert endpoint.ask(FILE).status == 200
+        with ExitStack() as stack:
+            clients = [stack.enter_context(begun(endpoint)) for _ in range(3)]
+            for path in (FILE, "/groups.csv", "/removed.reset-csv"):
+                check_refused(endpoint, path, "at most 3 files at the same time, and 3 to one address")
+            for path in ("/groups", "/group?group=g", "/group/history?group=g", "/removed", "/metrics"):
+                assert endpoint.ask(path).status == 200, path
+            clients[0].close()
+            wait_until(lambda: endpoint.ask("/groups.csv").status == 200, "the place of one that has gone")
+        wait_until(lambda: len(endpoint.endpoint._connections) == 0, "the end of all")
+        with ExitStack() as stack:
+            for _ in range(3):
+                stack.enter_context(begun(endpoint))
+        assert endpoint.said == []
+
+
+def test_a_client_that_stops_reading_loses_its_place(large: Tables) -> None:
+    limits = quick(downloads=1, downloads_of_address=1, unread_s=0.5)
+    with opened(large, limits=limits) as endpoint, begun(endpoint):
+        assert endpoint.ask("/groups.csv").status == 503
+        wait_until(lambda: endpoint.ask("/groups.csv").status == 200, "its place")
+
+
+def test_files_that_are_not_sent_hold_no_place(large: Tables) -> None:
+    """Errors, what the client has already, and HEAD."""
+    with opened(large, limits=quick(downloads=1, downloads_of_address=1), every_s=600) as endpoint:
+        tag = endpoint.ask("/status.json").headers["etag"]
+        for _ in range(3):
+            for path, method, known, expected in (
+                ("/status.json", "GET", tag, (200, 304)),
+                (FILE, "HEAD", "", (200,)),
+                (f"{FILE}x", "GET", "", (404,)),
+                ("/groups.json?state=x", "GET", "", (400,)),
+            ):
+                wait_until(
+                    lambda p=path, m=method, k=known, e=expected: (
+                        endpoint.ask(p, m, if_none_match=k).status in e
+                    ),
+                    path,
+                )
+
+
+def test_one_address_does_not_take_all_files_and_a_proxy_says_whose_they_are(large: Tables) -> None:
+    limits = quick(downloads=3, downloads_of_address=2)
+    mine, other = "x-forwarded-for: 10.0.0.1\r\n", "10.0.0.2"
+    expected = "at most 3 files at the same time, and 2 to one address"
+    with opened(large, limits=limits, behind_proxy=True) as endpoint, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(begun(endpoint, headers=mine))
+        check_refused(endpoint, FILE, expected, x_forwarded_for="10.0.0.1")
+        assert endpoint.ask(FILE, x_forwarded_for=other).status == 200
+        stack.enter_context(begun(endpoint, headers=f"x-forwarded-for: {other}\r\n"))
+        check_refused(endpoint, FILE, expected, x_forwarded_for="10.0.0.3")
+    with opened(large, limits=limits) as endpoint, ExitStack() as stack:  # others may state what they like
+        stack.enter_context(begun(endpoint, headers=mine))
+        stack.enter_context(begun(endpoint))
+        check_refused(endpoint, FILE, expected, x_forwarded_for=other)
+
+
+def test_one_address_does_not_fill_the_queue(large: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While answers from the tables take long, one address waits for so many; another is answered."""
+    may_go_on, respond = threading.Event(), Pages.respond
+
+    def slow(own: Pages, path: str, parameters: dict[str, str], now: int) -> Response:
+        if path == "/removed":
+            assert may_go_on.wait(30)
+        return respond(own, path, parameters, now)
+
+    monkeypatch.setattr(Pages, "respond", slow)
+    limits = quick(pages_of_address=4)
+    with opened(large, limits=limits, behind_proxy=True) as endpoint, ExitStack() as stack:
+        waiting = []
+        for _ in range(4):
+            client = stack.enter_context(endpoint.connect())
+            client.sendall(b"GET /removed HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 10.0.0.1\r\n\r\n")
+            waiting.append(client)
+        wait_until(lambda: endpoint.ask("/groups", x_forwarded_for="10.0.0.1").status == 503, "the queue")
+        expected = "at most 4 pages at the same time"
+        check_refused(endpoint, "/removed", expected, x_forwarded_for="10.0.0.1")
+        assert endpoint.ask("/groups", x_forwarded_for="10.0.0.2").status == 200
+        assert endpoint.ask("/metrics", x_forwarded_for="10.0.0.1").status == 200
+        waiting.pop().close()  # who leaves while waiting has no place any more
+        wait_until(lambda: endpoint.ask("/groups", x_forwarded_for="10.0.0.1").status == 200, "a place")
+        may_go_on.set()
+        for client in waiting:
+            assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_places_are_counted_for_all_and_for_each() -> None:
+    places = Places(3, 2)
+    assert [places.take(peer) for peer in "aaabb"] == [True, True, False, True, False]
+    places.give_back("a")
+    assert [places.take(peer) for peer in "bab"] == [True, False, False]
