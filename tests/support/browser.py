@@ -34,6 +34,16 @@ class Browser:
     def go(self, path: str) -> None:
         self.driver.get(self.address + path)
 
+    @contextmanager
+    def at(self, port: int) -> Iterator[None]:
+        """Look at the pages of another server within a block."""
+        before, self.address = self.address, f"http://127.0.0.1:{port}"
+        try:
+            yield
+        finally:
+            self.driver.get("about:blank")  # asks for nothing when the server has ended
+            self.address = before
+
     def run(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
 

@@ -7,13 +7,14 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 from browser import Browser, browsing, why_not
 from http_endpoint import Opened, opened
+from kafka_clients import wait_until
 from page_world import HOSTILE, PageWorld, named_offset
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
-from table_batches import append, group, offset
+from table_batches import Batch, append, group, offset
 
-from streaming.common.times import MINUTE_MS, now_ms
-from streaming.model.progress import PartitionProgress, Reached
+from streaming.common.times import DAY_MS, MINUTE_MS, now_ms
+from streaming.model.progress import PartitionProgress, Reached, Retention
 from streaming.serve.page.asked import fingerprint
 from streaming.serve.page.cells import name_text
 from streaming.tables.tables import Tables
@@ -100,8 +101,8 @@ def test_no_page_has_errors_findings_or_is_wider_than_a_phone(browser: Browser) 
         browser.prefers("dark")
         wrong += [f"{path} in the dark: {one}" for one in browser.findings(*OF_COLOURS)]
         browser.resized(360)
-        browser.driver.refresh()
-        loaded(browser)
+        if browser.all(".uplot"):  # charts follow a little later
+            browser.wait(lambda: browser.run(TOO_WIDE) == [], f"{path} to fit into 360 px")
         wrong += [f"{path} at 360 px: {one}" for one in browser.run(TOO_WIDE)]
         browser.resized(1400)
     assert wrong == []
@@ -226,12 +227,8 @@ def requests(browser: Browser) -> int:
     return count
 
 
-def test_changes_appear_without_a_reload_but_not_under_the_pointer(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_changes_appear_without_a_reload_but_not_under_the_pointer(browser: Browser, tables: Tables) -> None:
     """In tables of their own, which change quickly; also a removed offset, and no updates when stopped."""
-    tables = Tables(str(tmp_path_factory.mktemp("live") / "tables"))
-    tables.create()
 
     def write(committed: int | None) -> None:
         now = now_ms()
@@ -245,10 +242,7 @@ def test_changes_appear_without_a_reload_but_not_under_the_pointer(
         append(tables, {**rest, ("g", "t", 0): row}, now=now, partitions={0: partition})
 
     write(101)
-    with (
-        opened(tables, every_s=0.2) as endpoint,
-        browsing(f"http://127.0.0.1:{endpoint.endpoint.port}") as browser,
-    ):
+    with opened(tables, every_s=0.2) as endpoint, browser.at(endpoint.endpoint.port):
         browser.go("/group?group=g")
         browser.run("window.isSame = true; performance.setResourceTimingBufferSize(10000)")
         write(202)
@@ -297,6 +291,29 @@ def test_changes_appear_without_a_reload_but_not_under_the_pointer(
         soon("There is no committed offset at this moment.", "main")
         assert browser.complaints() == []
         assert endpoint.said == []
+
+
+def test_an_expiry_passes_by_the_clock_alone(browser: Browser, tables: Tables) -> None:
+    """Nothing is written and nothing reloaded: what will expire is due some seconds later."""
+    now, kept_ms = now_ms(), 7 * DAY_MS
+    retention = Retention(
+        retention_ms=kept_ms, check_interval_ms=600_000, source="broker", read_at=now, known_since=now - 1
+    )
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    since = now - kept_ms
+    batch: Batch = {("g", "t", 0): offset(source_partition=0, commit_timestamp=since)}
+    with opened(tables, every_s=0.2) as endpoint, browser.at(endpoint.endpoint.port):
+        batch["g"] = group(source_partition=0, state="Empty", state_timestamp=now_ms() - kept_ms + 7_000)
+        append(tables, batch, now=now_ms(), partitions={0: partition}, retention=retention)
+        wait_until(lambda: endpoint.ask("/offset?group=g&topic=t").status == 200, "the group")
+        wait_until(lambda: b"classic empty" in endpoint.ask("/offset?group=g&topic=t").body, "its expiry")
+        browser.go("/offset?group=g&topic=t")
+        assert "Expiresin " in browser.text(".tiles")
+        browser.run("window.isSame = true")
+        browser.shows("Expiresdue", ".tiles")
+        assert browser.run("return window.isSame")
+        browser.go("/expiring")
+        assert browser.text("tbody td:first-child") == "due"
 
 
 # --- keyboard, scripts, sign-in --------------------------------------------------------------------------
@@ -375,11 +392,8 @@ def test_pages_work_without_scripts(endpoint: Opened) -> None:
         assert driver.find_element(By.TAG_NAME, "h1").text == "Group returned"
 
 
-def test_viewers_sign_in_with_the_token_and_out(world: PageWorld) -> None:
-    with (
-        opened(world.tables, token=TOKEN) as endpoint,
-        browsing(f"http://127.0.0.1:{endpoint.endpoint.port}") as browser,
-    ):
+def test_viewers_sign_in_with_the_token_and_out(browser: Browser, world: PageWorld) -> None:
+    with opened(world.tables, token=TOKEN) as endpoint, browser.at(endpoint.endpoint.port):
         endpoint.telling.pages.has_login = True  # as the settings of the process say
         browser.go("/groups?q=returned")
         assert [one for one in browser.findings() if "document-title" not in one] == []
@@ -400,3 +414,4 @@ def test_viewers_sign_in_with_the_token_and_out(world: PageWorld) -> None:
         assert urlsplit(browser.driver.current_url).path == "/login"
         browser.go("/groups")
         assert browser.all("tbody") == []
+        browser.complaints()  # of refused requests

@@ -4,16 +4,14 @@ import csv
 import io
 import json
 import subprocess
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
 from csv_texts import without_escapes
 from html_read import HtmlPage, check_harmless
-from http_endpoint import Opened, opened
-from page_world import HOSTILE, TOPICS, PageWorld, named_offset
+from http_endpoint import Opened
+from page_world import HOSTILE, TOPICS, named_offset
 
-from streaming.common.times import now_ms
 from streaming.serve.page.asked import fingerprint
 from streaming.serve.page.cells import name_text
 
@@ -21,12 +19,9 @@ LARGEST = 300_000
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    world = PageWorld(tmp_path_factory.mktemp("names") / "tables", now_ms())
-    with opened(world.tables, every_s=1) as endpoint:
-        yield endpoint
-        assert endpoint.said == []
+@pytest.fixture
+def endpoint(page_endpoint: Opened) -> Opened:
+    return page_endpoint
 
 
 def in_address(name: str, value: str) -> str:
