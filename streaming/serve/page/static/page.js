@@ -109,6 +109,8 @@
         part.replaceChildren(...fresh.childNodes);
         part.dataset.loaded = address;
         prepare(part);
+      } else if (answer.status === 404) {
+        part.querySelector("p").textContent = parsed(answer.text).querySelector("main h1 + p")?.textContent ?? "";
       }
     } catch { /* given up: its link remains */ }
     clearTimeout(shown);

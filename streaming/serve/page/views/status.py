@@ -33,9 +33,7 @@ def document(asked: Asked) -> Document:
 
 def _columns(asked: Asked) -> list[Column]:
     return [
-        Column(
-            head="Offsets partition", cell=lambda row: str(row["partition"]), sort="partition", is_number=True
-        ),
+        Column(head="Offsets partition", cell=lambda row: str(row["partition"]), sort="partition"),
         Column(head="State", cell=lambda row: cells.pill(row["state"]), sort="state"),
         count_column("Position", "position", sort="position"),
         count_column("Last stable offset", "last_stable_offset", sort="last_stable_offset"),
