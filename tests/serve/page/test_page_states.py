@@ -241,3 +241,16 @@ def test_topics_that_are_gone_or_recreated_are_marked_with_the_time(tables: Tabl
     assert f"Topic gone deleted {then}" in said(endpoint, "/topic?topic=gone")
     assert "The topic was deleted and created again" in said(endpoint, "/topic?topic=again")
     assert "deleted" not in said(endpoint, "/topic?topic=stays")
+
+
+def test_a_newer_assessment_of_the_same_batch_is_another_page(tables: Tables) -> None:
+    """Apart from the part of the ETag that the clock changes."""
+    fill(tables)
+    with opened(tables, every_s=0.1) as endpoint:
+        shows(endpoint, "/groups", "Complete.")
+
+        def state() -> str:
+            return endpoint.ask("/groups").headers["etag"].split("-", 2)[2]
+
+        first = state()
+        wait_until(lambda: state() != first, "another assessment")

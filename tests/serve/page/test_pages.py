@@ -20,6 +20,7 @@ from streaming.common.arrays import from_texts
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import HOUR_MS, MINUTE_MS, iso, now_ms
 from streaming.serve.page.asked import fingerprint
+from streaming.serve.page.cells import span
 from streaming.serve.page.pages import VIEWS
 
 OF_BILLING = "group=billing&topic=orders&partition=0"
@@ -41,6 +42,7 @@ PAGES = [
     "/status",
 ]
 LARGEST = 300_000
+UNKNOWN = "\u2013"
 
 COMMANDS = {
     "/group.json?group=returned": "offsets --group returned",
@@ -296,6 +298,97 @@ def test_lists_in_one_page_turn_their_own_pages(endpoint: Opened) -> None:
     assert "Page 2 of 30 Next" in following.said()
     assert "Page 2 of 60 Next" in following.said()
     assert members.isdisjoint(row[0].text for row in following.tables()["Members"])
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+def shown(number: float | None) -> str:
+    """A number as cells have it."""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+@pytest.mark.parametrize(
+    ("address", "caption", "columns"),
+    [
+        ("/groups?q=l", "Groups", {3: "members", 5: "lag"}),
+        (
+            "/status",
+            "Offsets partitions",
+            {0: "partition", 2: "position", 3: "last_stable_offset", 4: "high_watermark", 5: "behind"},
+        ),
+        ("/removed?q=gone", "Removed offsets", {3: "removed_offset", 4: "committed_offset"}),
+        ("/topics", "Topics", {4: "lag"}),
+        ("/expiring?q=l", "Offsets that expire", {4: "committed_offset"}),
+        ("/group?group=returned", "Topics and partitions", {2: "log_end_offset", 3: "lag"}),
+        ("/group?group=wide", "Topics and partitions", {1: "committed_offset"}),
+    ],
+)
+def test_a_list_shows_the_numbers_of_its_file(
+    endpoint: Opened, address: str, caption: str, columns: dict[int, str]
+) -> None:
+    listed = page(endpoint, address).tables()[caption]
+    rows = rows_of(endpoint.ask(file_of(address, "json")))
+    if caption == "Topics":
+        rows = sorted(rows, key=lambda row: str(row["topic"]))
+    assert len(listed) > 1
+    for place, name in columns.items():
+        expected = [shown(row[name]) for row in rows if caption != "Topics" or row[name] is not None]
+        told = [row[place].text for row in listed if caption != "Topics" or row[place].text != UNKNOWN]
+        assert told == expected[: len(told)], name
+
+
+def test_the_longest_lag_time_of_a_topic_counts(endpoint: Opened) -> None:
+    rows = {row["topic"]: row for row in rows_of(endpoint.ask("/topics.json"))}
+    listed = {row[0].text: row for row in page(endpoint, "/topics").tables()["Topics"]}
+    for topic in ("orders", "clicks", "payments"):
+        told = listed[topic][5].text.removeprefix("≥ ")
+        assert told == str(span(rows[topic]["lag_seconds"])), topic
+
+
+def test_steps_are_those_of_the_file_and_the_newest_comes_first(endpoint: Opened) -> None:
+    key = "group=returned&topic=orders&partition=0&span=hour"
+    rows = rows_of(endpoint.ask(f"/offset/history.json?{key}"))[::-1]
+    steps = page(endpoint, f"/offset/history?{key}").tables()["Steps"]
+    assert [[row[place].text for place in (1, 4, 5)] for row in steps] == [
+        [shown(row["committed_offset"]), shown(row["commits"]), shown(row["lag"])] for row in rows
+    ]
+    assert [row[2].text for row in steps] == [
+        UNKNOWN if row["step"] is None else f"{row['step']:+,}" for row in rows
+    ]
+
+
+def test_the_groups_that_are_furthest_behind_come_first(endpoint: Opened) -> None:
+    rows = [row for row in rows_of(endpoint.ask("/groups.json")) if row["lag_seconds"] is not None]
+    rows.sort(key=lambda row: -row["lag_seconds"])
+    said = page(endpoint, "/").said().partition("Furthest behind")[2]
+    assert said.split()[:2] == ["≥", str(span(rows[0]["lag_seconds"])).split()[0]]
+    assert f" {rows[0]['group']} {rows[0]['lag']:,} records" in said
+
+
+def test_an_owner_is_a_client_and_its_host(endpoint: Opened) -> None:
+    owned = page(endpoint, "/group?group=populous").tables()["Topics and partitions"][0]
+    assert " ".join(owned[8].text.split()) == "client-0 /10.0.0.1"
+
+
+def test_lines_remove_whole_groups_only_without_a_filter_of_the_reason(endpoint: Opened) -> None:
+    address = "/leftovers?idle=1m&q=leaving"
+    assert "--delete --group leaving" in page(endpoint, address).said()
+    filtered = page(endpoint, f"{address}&reason=no+members%2C+no+commits").said()
+    assert ("--delete --group" in filtered, "--delete-offsets --group leaving" in filtered) == (False, True)
+
+
+def test_closed_alerts_say_since_when(tmp_path: Path) -> None:
+    world = PageWorld(tmp_path / "tables", now_ms() - MINUTE_MS)
+    world.write(world._now + 30_000, {("leaving", "orders", 0): None})
+    world.evaluate(world._now + 30_000)
+    with opened(world.tables) as endpoint:
+        rows = rows_of(endpoint.ask("/alerts.json?which=all"))
+        listed = page(endpoint, "/alerts?which=all").tables()["Alerts"]
+        assert any(row["closed_at"] for row in rows)
+        assert [row[5].text for row in listed] == [
+            UNKNOWN if row["closed_at"] is None else row["closed_at"][11:19] for row in rows
+        ][: len(listed)]
 
 
 # --- lists -----------------------------------------------------------------------------------------------
