@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from html_read import HtmlPage, check_harmless
 from http_endpoint import Opened, opened
 from kafka_clients import wait_until
-from log_end_rows import gone, of_topic, rows_of
+from log_end_rows import Sample, gone, of_topic, rows_of
 from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
+from streaming.common.timestamps import to_timestamps
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
+from streaming.serve.page.views.expiring import _within
 from streaming.tables.tables import Tables
 
 BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
@@ -254,3 +257,32 @@ def test_a_newer_assessment_of_the_same_batch_is_another_page(tables: Tables) ->
 
         first = state()
         wait_until(lambda: state() != first, "another assessment")
+
+
+def test_a_commit_after_the_log_ends_were_sampled_is_shown_as_of_that_sample(
+    tables: Tables, endpoint: Opened
+) -> None:
+    """So that committed offset, log end and lag belong together."""
+    now = now_ms()
+    whole = {0: PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))}
+    live: Batch = {}
+    for at, committed in ((now - 120_000, 80), (now - 60_000, 100), (now, 160)):
+        row = offset(source_partition=0, committed_offset=committed, commit_timestamp=at, source_timestamp=at)
+        batch: Batch = {("g", "t", 0): row, "g": group(source_partition=0)}
+        append(tables, batch, live=live, now=at, partitions=whole)
+        live = batch
+    ends = [Sample(now - 90_000, "t", 0, 90, None), Sample(now - 30_000, "t", 0, 110, None)]
+    tables.append_log_ends(rows_of(ends))
+
+    def row_of_page() -> list[str]:
+        found = HtmlPage.of(endpoint.ask("/group?group=g").body).tables()["Topics and partitions"][0]
+        return [cell.text for cell in found[1:4]]
+
+    wait_until(lambda: endpoint.ask("/group?group=g").status == 200, "the group")
+    wait_until(lambda: row_of_page() == ["100", "110", "10"], "the three numbers")
+
+
+def test_an_offset_that_expires_in_just_a_day_does_so_within_a_day() -> None:
+    now = now_ms()
+    rows = pa.table({"expires_at": to_timestamps(pa.array([now + DAY_MS, now + DAY_MS + 1], pa.int64()))})
+    assert len(_within(rows, now, "day")) == 1

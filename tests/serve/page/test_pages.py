@@ -346,6 +346,13 @@ def test_the_longest_lag_time_of_a_topic_counts(endpoint: Opened) -> None:
         assert told == str(span(rows[topic]["lag_seconds"])), topic
 
 
+def test_topics_that_nobody_reads_are_those_without_groups_with_members(endpoint: Opened) -> None:
+    every = page(endpoint, "/topics").tables()["Topics"]
+    unread = [row[0].text for row in every if row[3].text == "0"]
+    assert 0 < len(unread) < len(every)
+    assert cells(endpoint, "/topics?readers=none", "Topics") == unread
+
+
 def test_steps_are_those_of_the_file_and_the_newest_comes_first(endpoint: Opened) -> None:
     key = "group=returned&topic=orders&partition=0&span=hour"
     rows = rows_of(endpoint.ask(f"/offset/history.json?{key}"))[::-1]
