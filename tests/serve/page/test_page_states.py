@@ -286,3 +286,39 @@ def test_an_offset_that_expires_in_just_a_day_does_so_within_a_day() -> None:
     now = now_ms()
     rows = pa.table({"expires_at": to_timestamps(pa.array([now + DAY_MS, now + DAY_MS + 1], pa.int64()))})
     assert len(_within(rows, now, "day")) == 1
+
+
+def test_clusters_have_their_own_numbers_and_one_that_cannot_be_read_says_why(
+    tables: Tables, tmp_path: Path
+) -> None:
+    fill(tables)
+    other = Tables(str(tmp_path / "other"))
+    other.create()
+    now = now_ms()
+    many: Batch = {("h", "t", number): offset(source_partition=0) for number in range(3)}
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(other, {**many, "h": group(source_partition=0)}, now=now, partitions={0: whole})
+    empty = Tables(str(tmp_path / "empty"))
+    empty.create()
+    with opened({"one": tables.root, "two": other.root, "new": empty.root}) as endpoint:
+
+        def rows() -> list[list[str]]:
+            found = HtmlPage.of(endpoint.ask("/clusters").body).tables()["Clusters"]
+            return [[row[place].text for place in (0, 2, 3, 4)] for row in found]
+
+        nothing = "\u2013"
+        wait_until(
+            lambda: (
+                rows()
+                == [
+                    ["one", "1 of 1", "1", "1"],
+                    ["two", "1 of 1", "1", "3"],
+                    ["new", "", nothing, nothing],
+                ]
+            ),
+            "the numbers of all",
+        )
+        assert "nothing has been read yet" in said(endpoint, "/clusters")
+        for cluster, name in (("one", "g"), ("two", "h")):
+            listed = HtmlPage.of(endpoint.ask(f"/groups?cluster={cluster}").body).tables()["Groups"]
+            assert [row[0].text for row in listed] == [name]
