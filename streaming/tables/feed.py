@@ -14,7 +14,7 @@ from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, PAUSES, TIMESTAMP
 from streaming.tables.folding import value_columns
-from streaming.tables.select import is_one_of, names, select, written_after, written_until
+from streaming.tables.select import Queryable, is_one_of, names, select, written_after, written_until
 
 HISTORY: Final = pa.schema(
     [
@@ -119,7 +119,7 @@ _EVENT: Final = """
 
 
 def read_steps(
-    changes: DeltaTable,
+    changes: Queryable,
     groups: Sequence[str] | None,
     *,
     up_to: int,
@@ -158,7 +158,7 @@ def read_steps(
 
 
 def commits_between(
-    changes: DeltaTable,
+    changes: Queryable,
     groups: Sequence[str] | None,
     *,
     up_to: int,
@@ -188,7 +188,7 @@ def commits_between(
 
 
 def pauses_since(
-    changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, longer_than_ms: int
+    changes: Queryable, groups: Sequence[str] | None, *, up_to: int, since: int, longer_than_ms: int
 ) -> pa.Table:
     """Read the commits since a moment (ms) that followed a pause longer than `longer_than_ms`, and the first
     commits of keys (schema `PAUSES`), in no order."""
@@ -216,7 +216,7 @@ def _of_offsets(groups: Sequence[str] | None, up_to: int, since: int | None, unt
 
 
 def rewinds_between(
-    changes: DeltaTable,
+    changes: Queryable,
     groups: Sequence[str] | None = None,
     *,
     after: int,
@@ -244,7 +244,7 @@ def rewinds_between(
     return rows.cast(REWINDS)
 
 
-def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
+def group_steps(changes: Queryable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
     """Read the states and members of groups over the kept history (schema `GROUP_STEPS`), in no order; also
     those before the first change."""
     of_groups = "true" if groups is None else is_one_of("group", groups)
@@ -270,7 +270,7 @@ def group_steps(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
 
 
 def groups_between(
-    changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int, since: int, until: int
+    changes: Queryable, groups: Sequence[str] | None, *, up_to: int, since: int, until: int
 ) -> pa.Table:
     """Read the groups after each change written between two moments (ms, inclusive), up to a sequence: rows
     of schema `GROUPS_OVER_TIME`, in the order of the log."""
@@ -306,7 +306,7 @@ def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) ->
     return rows.cast(DROPS)
 
 
-def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
+def removals_of(changes: Queryable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
     """Read the offsets (schema `REMOVALS`) of groups (None: all) removed up to a sequence, in no order.
 
     Tombstones of offsets that the tables did not hold are left out: the removed value is unknown.
@@ -326,7 +326,7 @@ def removals_of(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int
     return rows.cast(REMOVALS)
 
 
-def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
+def keys_in(changes: Queryable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
     """Read the distinct keys of groups (None: all) that changed up to a sequence (columns `KEY_NAMES`; for
     groups the last two are null)."""
     of_groups = "true" if groups is None else is_one_of("group", groups)
@@ -340,7 +340,7 @@ def keys_in(changes: DeltaTable, groups: Sequence[str] | None, *, up_to: int) ->
     return rows.cast(pa.schema(KEY))
 
 
-def first_set(changes: DeltaTable, group: str, *, after: int) -> int | None:
+def first_set(changes: Queryable, group: str, *, after: int) -> int | None:
     """Return when (ms) a group or an offset of it was first written after a moment (ms); None: not since."""
     first = select(
         f"""

@@ -31,7 +31,7 @@ from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import CORES, NewFiles, removal, write_files
-from streaming.tables.select import is_one_of, names, select, stream
+from streaming.tables.select import Queryable, is_one_of, names, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
 """The application id under which a folded table keeps its mark."""
@@ -113,7 +113,7 @@ def fold_table(
 def rows_at(
     name: str,
     base: DeltaTable,
-    changes: DeltaTable,
+    changes: Queryable,
     sequence: int,
     groups: Sequence[str] | None,
     columns: pa.Schema | None = None,
@@ -127,7 +127,7 @@ def rows_at(
 
 
 def keys_at(
-    name: str, base: DeltaTable, changes: DeltaTable, sequence: int, groups: Sequence[str] | None
+    name: str, base: DeltaTable, changes: Queryable, sequence: int, groups: Sequence[str] | None
 ) -> pa.Table:
     """As `rows_at`, only the columns `KEYS`."""
     columns = pa.schema([ROWS[name].field(column) for column in (*KEYS[name], "source_partition")])
@@ -137,7 +137,7 @@ def keys_at(
 def _live(
     name: str,
     base: DeltaTable,
-    changes: DeltaTable,
+    changes: Queryable,
     sequence: int,
     groups: Sequence[str] | None,
     columns: pa.Schema,
@@ -196,7 +196,7 @@ def _passes(name: str, changes: DeltaTable, above: int, up_to: int) -> Iterator[
     They are read once, or again for the buckets that did not fit into memory.
     """
     schema = _change_schema(ROWS[name])
-    sql = _changes_sql(name, changes, "after", ROWS[name], above, up_to, "true")
+    sql = _changes_sql(name, "after", ROWS[name], above, up_to, "true")
     first = 0
     while first < BUCKETS:
         held = _Held(first)
@@ -320,7 +320,7 @@ def _in_buckets(base: DeltaTable, groups: Sequence[str] | None) -> str:
 
 def _changed(
     name: str,
-    changes: DeltaTable,
+    changes: Queryable,
     *,
     above: int,
     up_to: int,
@@ -337,15 +337,13 @@ def _changed(
     columns = ROWS[name] if columns is None else columns
     value: Value = "before" if is_undone else "after"
     wanted = "true" if groups is None else is_one_of("group", groups)
-    sql = _changes_sql(name, changes, value, columns, above, up_to, wanted)
+    sql = _changes_sql(name, value, columns, above, up_to, wanted)
     # at once: the cast takes as much memory again
     rows = select(sql, changes=changes).cast(_change_schema(columns))
     return _last_of_each_key(rows, KEYS[name], is_undone).drop_columns("sequence")
 
 
-def _changes_sql(
-    name: str, changes: DeltaTable, value: Value, columns: pa.Schema, above: int, up_to: int, wanted: str
-) -> str:
+def _changes_sql(name: str, value: Value, columns: pa.Schema, above: int, up_to: int, wanted: str) -> str:
     """Return the query for the changes between two sequences (columns as in `_change_schema`)."""
     return f"""
         SELECT {value_columns(name, value, columns.names)},

@@ -54,7 +54,7 @@ _DICTIONARIES: Final = ["topic", "topic_id"]
 
 _COLUMNS: Final = [*NEWEST_ENDS.names, "error"]
 _WHOLE_BYTES: Final = 1024 * 1024  # up to this size a file is read at once: a round of 100,000 partitions
-_HELD_BYTES: Final = 64 * 1024  # up to this size its rows are cached: a round of 10,000 partitions
+_HELD_BYTES: Final = 128 * 1024  # up to this size its rows are cached: a round of 20,000 partitions
 _RECENT: Final = RecentFiles(16 * 1024 * 1024)
 _ROWS_TOGETHER: Final = 500_000  # of small files
 

@@ -10,6 +10,7 @@ from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of, from_ms, iso, start_of, to_ms
@@ -29,7 +30,7 @@ OBSERVED_EVERY_MS: Final = MINUTE_MS
 GAP_MS: Final = 3 * OBSERVED_EVERY_MS
 """Rows further apart than this have a gap between them: time not observed."""
 
-_WINDOWS_MS: Final = (HOUR_MS, DAY_MS)
+_WINDOWS_MS: Final = (5 * MINUTE_MS, HOUR_MS, DAY_MS)
 """Rows are searched within these times around a moment first, to open few files, then everywhere."""
 
 
@@ -211,10 +212,21 @@ def whole_since(changes: DeltaTable) -> int | None:
 def starts_after(changes: DeltaTable, moment: int) -> int | None:
     """Return when (ms) the first change was written if that was after a moment (ms), else None.
 
-    Reads rows only if the table was created after the moment.
+    Reads nothing unless the table was created after the moment, and rows only if bounds are missing.
     """
     if (changes.metadata().created_time or 0) <= moment:
         return None
-    first = select('SELECT min("batch_time") AS "first" FROM changes', changes=changes)["first"]
-    start: int | None = to_milliseconds(first)[0].as_py()
+    start = _first_bound(changes)
+    if start is None:
+        first = select('SELECT min("batch_time") AS "first" FROM changes', changes=changes)["first"]
+        start = to_milliseconds(first)[0].as_py()
     return start if start is not None and start > moment else None
+
+
+def _first_bound(changes: DeltaTable) -> int | None:
+    """Return the least time (ms) of a change by the bounds in the log; None: some file has none."""
+    files = pa.RecordBatchReader.from_stream(changes.get_add_actions(flatten=True)).read_all()
+    if "min.batch_time" not in files.column_names or files["min.batch_time"].null_count:
+        return None
+    first: int | None = pc.min(to_milliseconds(files["min.batch_time"])).as_py()
+    return first

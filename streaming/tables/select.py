@@ -1,11 +1,13 @@
 """Runs SQL on Delta tables with the engine inside delta-rs, which opens only the files that a query needs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 from streaming.model.errors import OffsetlakeError
@@ -21,12 +23,51 @@ class FilesGoneError(QueryFailedError):
     """Files of the table were removed after it was opened; opening it again lists the current files."""
 
 
-def select(sql: str, **tables: DeltaTable) -> pa.Table:
-    """Run a query on tables as of when they were opened; raises `QueryFailedError`."""
+class HeldRows:
+    """Rows in memory that can be queried as a table is. Threads may query them while one appends."""
+
+    def __init__(self, name: str) -> None:
+        """Queries refer to the rows by `name`; there is no such table before the first `append`."""
+        self.name: Final = name
+        self.builder: Final = QueryBuilder()
+        self._is_created = False
+
+    def append(self, rows: pa.Table) -> None:
+        """Append rows, by way of a temporary file: the engine takes no Arrow tables.
+
+        Raises `OSError` if there is no place for it.
+        """
+        verb = f"INSERT INTO {self.name}" if self._is_created else f"CREATE TABLE {self.name} AS"
+        with TemporaryDirectory(prefix="offsetlake-") as folder:
+            path = f"{folder}/rows.parquet"
+            pq.write_table(rows, path, compression="none", store_schema=False)
+            place = path.replace("'", "''")
+            execute(self.builder, f"CREATE EXTERNAL TABLE added STORED AS PARQUET LOCATION '{place}'")
+            execute(self.builder, f"{verb} SELECT * FROM added")
+            execute(self.builder, "DROP TABLE added")
+        self._is_created = True
+
+
+Queryable = DeltaTable | HeldRows
+"""The source of a query: a table, or rows in memory."""
+
+
+def select(sql: str, **tables: Queryable) -> pa.Table:
+    """Run a query on tables as of when they were opened; raises `QueryFailedError`.
+
+    Rows in memory can only be queried by themselves.
+    """
+    return execute(_builder_of(tables), sql)
+
+
+def _builder_of(tables: Mapping[str, Queryable]) -> QueryBuilder:
     builder = QueryBuilder()
     for name, table in tables.items():
+        if isinstance(table, HeldRows):
+            assert list(tables) == [table.name], "rows in memory are queried by themselves, by their name"
+            return table.builder
         builder.register(name, table)
-    return execute(builder, sql)
+    return builder
 
 
 def stream(sql: str, **tables: DeltaTable) -> Iterator[pa.Table]:

@@ -1,6 +1,7 @@
 """The tables as of one batch, the newest or a past one: all reads from one snapshot are consistent."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, Protocol
@@ -35,6 +36,7 @@ from streaming.tables.feed import (
     topics_subscribed,
 )
 from streaming.tables.folding import ROWS, fold_mark, keys_at, rows_at
+from streaming.tables.held import HeldChanges
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
@@ -52,6 +54,7 @@ from streaming.tables.progress_rows import (
     starts_after,
     whole_since,
 )
+from streaming.tables.select import HeldRows, Queryable
 
 Among = Literal["groups", "live", "history"]
 """Where names are looked up: among live groups, also among committed offsets, or also in all kept changes."""
@@ -106,6 +109,7 @@ class OpenTables:
         self._root = root
         self._others: dict[str, DeltaTable | None] = {}
         self._bases = {name: (base, changes) for name, base in bases.items()}
+        self._held = dict[str, HeldRows]()
 
     def base(self, name: str) -> tuple[DeltaTable, DeltaTable]:
         """Return a folded table, and a version of `changes` with all changes between its mark and any batch
@@ -119,6 +123,16 @@ class OpenTables:
             is_ahead = fold_mark(base) > self.newest.sequence
             self._bases[name] = base, self._root.delta("changes") if is_ahead else self.changes
         return self._bases[name]
+
+    def hold(self, group: str, held: HeldChanges) -> None:
+        """Read the changes of a group from memory from now on; see `HeldChanges.of`."""
+        with suppress(OSError):  # no place for a temporary file: the tables are read
+            self._held[group] = held.of(self.changes, group, self.newest.sequence)
+
+    def changes_of(self, groups: Sequence[str] | None) -> Queryable:
+        """Return where to read the changes of groups (None: all)."""
+        [*named] = groups or ()
+        return self._held.get(named[0], self.changes) if len(named) == 1 else self.changes
 
     def other(self, name: str) -> DeltaTable | None:
         """Return a table that is not written with the batches; None: not created yet."""
@@ -176,6 +190,10 @@ class Snapshot:
     def up_to(self, progress: Progress) -> "Snapshot":
         """Return the same tables as of an earlier batch, given its progress."""
         return Snapshot(self._tables, up_to=progress)
+
+    def hold(self, group: str, held: HeldChanges) -> None:
+        """Read the changes of a group from memory from now on; see `HeldChanges.of`."""
+        self._tables.hold(group, held)
 
     @property
     def complete_within_ms(self) -> int:
@@ -289,7 +307,7 @@ class Snapshot:
 
         def changed(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
-            return groups_between(self._changes, of, up_to=up_to, since=since + 1, until=until)
+            return groups_between(self._changes_of(of), of, up_to=up_to, since=since + 1, until=until)
 
         return pa.concat_tables([before.append_column("written_at", at), _of(groups, changed)])
 
@@ -320,7 +338,7 @@ class Snapshot:
 
         def steps(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
-            return read_steps(self._changes, of, up_to=up_to, since=since, until=until, events=events)
+            return read_steps(self._changes_of(of), of, up_to=up_to, since=since, until=until, events=events)
 
         return _of(groups, steps)
 
@@ -338,7 +356,7 @@ class Snapshot:
         def commits(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
             return commits_between(
-                self._changes, of, up_to=up_to, since=since, until=until, in_order=in_order
+                self._changes_of(of), of, up_to=up_to, since=since, until=until, in_order=in_order
             )
 
         return _of(groups, commits)
@@ -349,7 +367,9 @@ class Snapshot:
 
         def pauses(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
-            return pauses_since(self._changes, of, up_to=up_to, since=since, longer_than_ms=longer_than_ms)
+            return pauses_since(
+                self._changes_of(of), of, up_to=up_to, since=since, longer_than_ms=longer_than_ms
+            )
 
         return _of(groups, pauses)
 
@@ -366,13 +386,15 @@ class Snapshot:
         up_to = self.progress.sequence
         return _of(
             groups,
-            lambda of: rewinds_between(self._changes, of, after=after, up_to=up_to, since=since, until=until),
+            lambda of: rewinds_between(
+                self._changes_of(of), of, after=after, up_to=up_to, since=since, until=until
+            ),
         )
 
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the states and members of groups (None: all) over the kept history (schema `GROUP_STEPS`), in
         no order."""
-        return _of(groups, lambda of: group_steps(self._changes, of, up_to=self.progress.sequence))
+        return _of(groups, lambda of: group_steps(self._changes_of(of), of, up_to=self.progress.sequence))
 
     def ends_between(
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
@@ -398,15 +420,23 @@ class Snapshot:
     def first_set(self, group: str, *, after: int) -> int | None:
         """Return when (ms) a group or an offset of it was first written after a moment (ms); None: not
         since."""
-        return first_set(self._changes, group, after=after)
+        return first_set(self._changes_of([group]), group, after=after)
 
     def removals(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the removed offsets (schema `REMOVALS`) of groups (None: all), in no order."""
-        return _of(groups, lambda of: removals_of(self._changes, of, up_to=self.progress.sequence))
+        return _of(groups, lambda of: removals_of(self._changes_of(of), of, up_to=self.progress.sequence))
+
+    def _changes_of(self, groups: Sequence[str] | None) -> Queryable:
+        return self._tables.changes_of(groups)
 
     def _rows(self, name: str, groups: Sequence[str] | None, columns: pa.Schema | None = None) -> pa.Table:
         base, changes = self._tables.base(name)
-        return _of(groups, lambda of: rows_at(name, base, changes, self.progress.sequence, of, columns))
+
+        def rows(of: Sequence[str] | None) -> pa.Table:
+            own = self._changes_of(of) if changes is self._changes else changes
+            return rows_at(name, base, own, self.progress.sequence, of, columns)
+
+        return _of(groups, rows)
 
     def _keys_of(self, name: str) -> Callable[[Sequence[str] | None], pa.Table]:
         def keys(of: Sequence[str] | None) -> pa.Table:
@@ -420,7 +450,7 @@ class Snapshot:
         return keys
 
     def _keys_in_changes(self, groups: Sequence[str] | None) -> pa.Table:
-        return keys_in(self._changes, groups, up_to=self.progress.sequence)
+        return keys_in(self._changes_of(groups), groups, up_to=self.progress.sequence)
 
 
 class PresentSnapshot(Snapshot):

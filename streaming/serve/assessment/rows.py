@@ -20,12 +20,15 @@ OFFSET_ROWS: Final = pa.schema(
 _TIMES: Final = ("commit_timestamp", "expire_timestamp", "source_timestamp")
 
 
-def offset_rows(snapshot: MemorySnapshot) -> pa.Table:
-    """Return the n offsets of a snapshot (schema `OFFSET_ROWS`), in its order."""
-    columns, topics = snapshot.offsets.columns, snapshot.topics
+def offset_rows(snapshot: MemorySnapshot, group: int | None = None) -> pa.Table:
+    """Return the n offsets of a snapshot (schema `OFFSET_ROWS`), or those of the group at a place, in its
+    order."""
+    offsets, topics = snapshot.offsets, snapshot.topics
+    columns = offsets.columns if group is None else offsets.of(group)
     place = columns.place.astype(np.int64)
+    groups = offsets.groups() if group is None else np.full(len(place), group)
     held = {
-        "group": _texts(snapshot.groups.names, snapshot.offsets.groups()),
+        "group": _texts(snapshot.groups.names, groups),
         "topic": _texts(topics.names, topics.topic[place]),
         "partition": from_numbers(topics.partition[place]).cast(pa.int32()),
         "topic_id": _texts(topics.ids, columns.topic_id.astype(np.int64)),
@@ -37,19 +40,19 @@ def offset_rows(snapshot: MemorySnapshot) -> pa.Table:
     return pa.Table.from_arrays([held[name] for name in OFFSET_ROWS.names], schema=OFFSET_ROWS)
 
 
-def group_rows(snapshot: MemorySnapshot) -> pa.Table:
+def group_rows(snapshot: MemorySnapshot, group: int | None = None) -> pa.Table:
     """Return the groups that have a row (schema `GROUPS`, except that members are as the snapshot holds
-    them), in its order."""
-    groups = snapshot.groups
-    is_described = from_mask(groups.is_described)
-    members = groups.rows.schema.field("members")
+    them), in its order; or only the group at a place."""
+    groups, some = snapshot.groups, slice(None) if group is None else slice(group, group + 1)
+    is_described, rows = from_mask(groups.is_described[some]), groups.rows[some]
+    members = rows.schema.field("members")
     fields = [members if field.name == "members" else field for field in GROUPS]
     columns = [
-        groups.names.texts.cast(pa.string())
+        groups.names.texts[some].cast(pa.string())
         if field.name == "group"
-        else to_timestamps(groups.rows[field.name])
+        else to_timestamps(rows[field.name])
         if pa.types.is_timestamp(field.type)
-        else groups.rows[field.name]
+        else rows[field.name]
         for field in fields
     ]
     return pa.Table.from_arrays(

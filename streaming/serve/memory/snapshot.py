@@ -142,6 +142,8 @@ class MemorySnapshot:
 
     def are_loaded(self, source_partitions: Index | Int32) -> Mask:
         """Return whether each of n offsets partitions was read to its end."""
+        if not self.loading:
+            return np.ones(len(source_partitions), np.bool_)
         loaded: Mask = ~np.isin(source_partitions, np.array(sorted(self.loading), np.int64))
         return loaded
 

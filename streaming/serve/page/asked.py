@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from urllib.parse import urlencode
@@ -21,6 +21,7 @@ from streaming.serve.assessment.counters import Counters
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.page.rate import CommitRate
 from streaming.settings.model import Settings
+from streaming.tables.held import HeldChanges
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
@@ -52,6 +53,7 @@ class PageCluster:
 
     served: ServedCluster
     rate: CommitRate
+    held: HeldChanges = field(default_factory=HeldChanges)
 
     @classmethod
     def of(cls, served: ServedCluster) -> Self:
@@ -209,12 +211,19 @@ class Asked:
         found: T = held[key]
         return found
 
-    def ask(self, question: "Callable[[AskedTables], T]") -> T:
-        """Return the answer of one snapshot of the tables, as of the moment asked for."""
-        settings = self.cluster.settings
-        return self.cluster.tables.ask(
-            lambda at: question(AskedTables(at, settings)), as_of=self.as_of, now=self.now
-        )
+    def ask(self, question: "Callable[[AskedTables], T]", *, about: str | None = None) -> T:
+        """Return the answer of one snapshot of the tables, as of the moment asked for.
+
+        The changes of the group that it is `about` are held in memory, also for later requests.
+        """
+        cluster = self.cluster
+
+        def ask(at: Snapshot) -> T:
+            if about is not None:
+                at.hold(about, cluster.held)
+            return question(AskedTables(at, cluster.settings))
+
+        return cluster.tables.ask(ask, as_of=self.as_of, now=self.now)
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,21 @@ from streaming.serve.memory.names import NONE
 from streaming.serve.page.assessed import times_of, words_of
 
 
-def leftover_rows(assessment: Assessment, idle_ms: int) -> pa.Table:
+def leftover_rows(assessment: Assessment, idle_ms: int, group: int | None = None) -> pa.Table:
     """Return the left-over offsets by group and topic (schema `LEFTOVERS`), of loaded offsets partitions, as
-    of the moment of the assessment; groups without members count after `idle_ms` without a commit."""
+    of the moment of the assessment, or only those of the group at a place.
+
+    Groups without members count after `idle_ms` without a commit.
+    """
     snapshot, moment = assessment.snapshot, assessment.moment
-    topics, groups = snapshot.topics, group_rows(snapshot)
-    positions, offsets = assessment.positions, offset_rows(snapshot)
+    topics, groups = snapshot.topics, group_rows(snapshot, group)
+    some = slice(None) if group is None else slice(*snapshot.offsets.starts[group : group + 2].tolist())
+    positions = {name: column[some] for name, column in assessment.positions.items()}
+    offsets = offset_rows(snapshot, group)
     offsets = offsets.append_column("of_recreated_topic", from_mask(positions["of_recreated_topic"]))
     offsets = offsets.append_column("rule", words_of(EXPIRY_RULES, positions["rule"]))
     offsets = offsets.append_column("expires_at", times_of(positions["expires_at"]))
-    is_loaded = snapshot.are_loaded(snapshot.offsets.columns.source_partition)
+    is_loaded = snapshot.are_loaded(snapshot.offsets.columns.source_partition[some])
     names = topics.names.texts.cast(pa.string())
     is_gone = topics.ends.gone_at != NONE
     named = pa.table(

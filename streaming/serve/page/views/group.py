@@ -16,6 +16,7 @@ from streaming.lag.health import GROUP_HEALTH, group_health
 from streaming.lag.rewinds import brief_words_of
 from streaming.lag.summary import lag_by
 from streaming.queries.as_of import LOAD_IN_PROGRESS, AsOf
+from streaming.queries.bound.leftovers import IDLE_MS
 from streaming.queries.bound.offsets import sorted_by
 from streaming.queries.leftovers import LEFTOVERS
 from streaming.queries.members import in_text, with_topic_names
@@ -28,10 +29,10 @@ from streaming.serve.page.charts import Band, Chart, Line, bars, lines, states
 from streaming.serve.page.columns import count_column, position_cell
 from streaming.serve.page.commands import commands_of
 from streaming.serve.page.found import GroupFound, group_row_of
+from streaming.serve.page.left_over import leftover_rows
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.notes import NOT_SUBSCRIBED, RECREATED
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.leftovers import all_leftovers
 
 SPANS: Final = {"hour": HOUR_MS, "6 hours": 6 * HOUR_MS, "day": 24 * HOUR_MS, "week": 7 * 24 * HOUR_MS}
 _MOMENTS: Final = 120
@@ -70,8 +71,9 @@ def _leftovers(asked: Asked, found: GroupFound) -> pa.Table:
     """Return the left-over offsets of a group now; none if it is shown as of a past moment."""
     if found.about.is_past:
         return no_rows(LEFTOVERS)
-    rows = all_leftovers(asked)
-    return rows.filter(pc.equal(rows["group"], found.group))
+    current = asked.assessment.as_of(asked.now)
+    place = current.snapshot.groups.place(found.group)
+    return no_rows(LEFTOVERS) if place is None else leftover_rows(current, IDLE_MS, place)
 
 
 def group_found(asked: Asked) -> GroupFound:
@@ -130,7 +132,7 @@ def _from_tables(asked: Asked) -> GroupFound:
             appears=appears,
         )
 
-    return asked.ask(ask)
+    return asked.ask(ask, about=group)
 
 
 def _as_positions(rows: pa.Table) -> pa.Table:
@@ -206,7 +208,7 @@ def history(asked: Asked) -> Page:
             },
         )
 
-    return asked.ask(ask)
+    return asked.ask(ask, about=group)
 
 
 def history_document(asked: Asked) -> Document:
@@ -220,7 +222,7 @@ def history_document(asked: Asked) -> Document:
             raise NotFoundError(not_there(group, answer.as_of, tables.offsets.appears))
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
-    return asked.ask(ask)
+    return asked.ask(ask, about=group)
 
 
 def _is_live(tables: AskedTables, group: str, about: AsOf) -> bool:

@@ -95,7 +95,7 @@ def history(asked: Asked) -> Page:
             },
         )
 
-    return asked.ask(ask)
+    return asked.ask(ask, about=group)
 
 
 def _expires_at(asked: Asked) -> int | None:
@@ -131,7 +131,7 @@ def document(asked: Asked) -> Document:
             )
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
-    return asked.ask(ask)
+    return asked.ask(ask, about=group)
 
 
 def _key(asked: Asked) -> tuple[str, str, int]:

@@ -1,0 +1,85 @@
+"""The changes of single groups in memory, for repeated questions about them.
+
+A question about a group opens each file of `changes` that may have rows of it, and a page about a group asks
+a dozen. So its changes are read once; later requests read only the newer ones.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import date
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from streaming.model.schemas import CHANGES
+from streaming.tables.progress_rows import history_start
+from streaming.tables.select import HeldRows, is_one_of, names, select
+
+_MOST_ROWS: Final = 100_000
+"""Rows held at most, of about 500 bytes each; the group asked about last is held whatever its size."""
+
+_COLUMNS: Final = pa.schema([field for field in CHANGES if field.name not in ("progress", "day")])
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A group in one table; another start of its history, because then old rows were dropped."""
+
+    table: str
+    start: date
+    group: str
+
+
+@dataclass(eq=False)
+class _Held:
+    rows: HeldRows = field(default_factory=lambda: HeldRows("changes"))
+    sequence: int = -1
+    count: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def extend(self, changes: DeltaTable, group: str, sequence: int) -> None:
+        """Read the changes up to a sequence, unless they are held."""
+        with self.lock:
+            if self.sequence < sequence:
+                newer = _changes_of(changes, group, above=self.sequence, up_to=sequence)
+                self.rows.append(newer)
+                self.sequence, self.count = sequence, self.count + len(newer)
+
+
+class HeldChanges:
+    """The changes of the groups asked about last. Threads may share it."""
+
+    def __init__(self, most_rows: int = _MOST_ROWS) -> None:
+        self._most_rows: Final = most_rows
+        self._held: OrderedDict[_Key, _Held] = OrderedDict()
+        self._lock: Final = Lock()
+
+    def of(self, changes: DeltaTable, group: str, sequence: int) -> HeldRows:
+        """Return the changes of a group with all those up to a sequence, and perhaps newer ones.
+
+        Raises `QueryFailedError`, and `OSError` if there is no place for a temporary file.
+        """
+        key = _Key(str(changes.metadata().id), history_start(changes), group)
+        with self._lock:
+            held = self._held.setdefault(key, _Held())
+            self._held.move_to_end(key)
+        try:
+            held.extend(changes, group, sequence)
+        except BaseException:
+            with self._lock:
+                self._held.pop(key, None)
+            raise
+        with self._lock:
+            while len(self._held) > 1 and sum(one.count for one in self._held.values()) > self._most_rows:
+                self._held.popitem(last=False)
+        return held.rows
+
+
+def _changes_of(changes: DeltaTable, group: str, *, above: int, up_to: int) -> pa.Table:
+    sql = f"""
+        SELECT {names(_COLUMNS.names)} FROM changes
+        WHERE {is_one_of("group", [group])} AND "sequence" > {above} AND "sequence" <= {up_to}
+        """
+    return select(sql, changes=changes).cast(_COLUMNS)
