@@ -11,9 +11,13 @@ from threading import Lock
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from streaming.common.arrays import no_rows
+from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import CHANGES
+from streaming.tables.feed import REWINDS, rewinds_between
 from streaming.tables.progress_rows import history_start
 from streaming.tables.select import HeldRows, is_one_of, names, select
 
@@ -46,6 +50,30 @@ class _Held:
                 newer = _changes_of(changes, group, above=self.sequence, up_to=sequence)
                 self.rows.append(newer)
                 self.sequence, self.count = sequence, self.count + len(newer)
+
+
+class HeldRewinds:
+    """The commits of lower offsets of all groups since some moment: repeated requests read only the newer
+    ones. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock: Final = Lock()
+        self._table: tuple[str, date] | None = None
+        self._since, self._sequence, self._rows = 0, -1, no_rows(REWINDS)
+
+    def of(self, changes: DeltaTable, *, up_to: int, since: int) -> pa.Table:
+        """Return the rewinds (schema `REWINDS`) up to a sequence, written since a moment (ms), in the order
+        of the log; see `feed.rewinds_between`."""
+        with self._lock:
+            table = str(changes.metadata().id), history_start(changes)
+            if table != self._table or since < self._since:
+                self._sequence, self._rows = -1, no_rows(REWINDS)
+            if self._sequence < up_to:
+                newer = rewinds_between(changes, None, after=self._sequence, up_to=up_to, since=since)
+                self._rows, self._sequence = pa.concat_tables([self._rows, newer]), up_to
+            is_late = pc.greater_equal(to_milliseconds(self._rows["written_at"]), since)
+            self._table, self._since, self._rows = table, since, self._rows.filter(is_late)
+            return self._rows.filter(pc.less_equal(self._rows["sequence"], up_to))
 
 
 class HeldChanges:

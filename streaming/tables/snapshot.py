@@ -36,7 +36,7 @@ from streaming.tables.feed import (
     topics_subscribed,
 )
 from streaming.tables.folding import ROWS, fold_mark, keys_at, rows_at
-from streaming.tables.held import HeldChanges
+from streaming.tables.held import HeldChanges, HeldRewinds
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
@@ -390,6 +390,11 @@ class Snapshot:
                 self._changes_of(of), of, after=after, up_to=up_to, since=since, until=until
             ),
         )
+
+    def recent_rewinds(self, held: HeldRewinds, *, since: int) -> pa.Table:
+        """As `rewinds` of all groups since a moment (ms), reading only what is not held; see
+        `HeldRewinds.of`."""
+        return held.of(self._changes, up_to=self.progress.sequence, since=since)
 
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the states and members of groups (None: all) over the kept history (schema `GROUP_STEPS`), in

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from table_batches import BATCHES, Batch, append, group, in_one_partition, offset, replay
 
 from streaming.maintenance.trimming import note_day
-from streaming.tables.held import HeldChanges
+from streaming.tables.held import HeldChanges, HeldRewinds
 from streaming.tables.progress_rows import HISTORY_TRANSACTION, HistoryGoneError
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
@@ -120,6 +120,19 @@ def test_dropped_history_is_not_held_any_longer(tables: Tables) -> None:
     delta.delete('"sequence" = 1')
     note_day(tables.delta("changes"), HISTORY_TRANSACTION, date(1970, 1, 2))
     assert len(tables.ask(lambda at: (at.hold("g", changes), at.history(["g"]))[1])) == 1
+
+
+def test_recent_rewinds_equal_those_of_the_tables_while_these_grow(tables: Tables) -> None:
+    recent, live = HeldRewinds(), {("g", "t", 0): offset(committed_offset=3)}
+    for number, since in enumerate([0, 1_500, 1_500, 3_500, 0]):
+        found, read = tables.ask(
+            lambda at, since=since: (at.recent_rewinds(recent, since=since), at.rewinds(since=since))  # type: ignore[misc]
+        )
+        assert found.equals(read)
+        assert tables.ask(lambda at: at.recent_rewinds(recent, since=0), as_of=2_000).num_rows == 1
+        lower: Batch = {("g", "t", 0): offset(committed_offset=2 - number)}
+        append(tables, lower, live=live)
+        live = lower
 
 
 def test_without_a_place_for_temporary_files_the_tables_are_read(

@@ -215,7 +215,11 @@ class SnapshotLagQueries:
         until: int | None = None,
     ) -> Answer:
         end = self.at.moment if until is None else until
-        rows = of_topics(self.at.rewinds(groups, since=since, until=end), topics)
+        return self.rewinds_among(of_topics(self.at.rewinds(groups, since=since, until=end), topics), groups)
+
+    def rewinds_among(self, rows: pa.Table, groups: Sequence[str] | None = None) -> Answer:
+        """Return the rewinds among commits of lower offsets (schema `REWINDS`) of groups (None: all): those
+        after which the topic was the same."""
         back = rows.filter(from_mask(~self._of_other_log(rows)))
         who = self.at.group_steps(pc.unique(back["group"]).to_pylist())
         about = AsOf.at(groups, self.at)

@@ -21,7 +21,7 @@ from streaming.serve.assessment.counters import Counters
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.page.rate import CommitRate
 from streaming.settings.model import Settings
-from streaming.tables.held import HeldChanges
+from streaming.tables.held import HeldChanges, HeldRewinds
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
@@ -54,6 +54,7 @@ class PageCluster:
     served: ServedCluster
     rate: CommitRate
     held: HeldChanges = field(default_factory=HeldChanges)
+    rewinds: HeldRewinds = field(default_factory=HeldRewinds)
 
     @classmethod
     def of(cls, served: ServedCluster) -> Self:

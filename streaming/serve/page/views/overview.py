@@ -52,16 +52,17 @@ def events(asked: Asked) -> Page:
 
     def ask(tables: AskedTables) -> Page:
         since = tables.at.moment - _EVENTS_MS
-        back = tables.lag.rewinds(None, since=since).rows
+        back = tables.lag.rewinds_among(tables.at.recent_rewinds(asked.cluster.rewinds, since=since)).rows
         gone = removed(tables.at, since=since)
-        back = back.take(pa.array(ordered(back, "committed_at", is_falling=True)[:_EVENTS]))
+        newest = back.take(pa.array(ordered(back, "committed_at", is_falling=True)[:_EVENTS]))
         return Page(
             title="Rewinds and removed offsets",
             template="events.html",
             about=gone.about,
             is_live=False,
             context={
-                "rewinds": [{**row, "who": who(row)} for row in python_rows(back)],
+                "rewinds": [{**row, "who": who(row)} for row in python_rows(newest)],
+                "rewinds_in_all": len(back),
                 "removed": python_rows(gone.rows.slice(0, _EVENTS)),
                 "removed_in_all": len(gone.rows),
                 "hours": _EVENTS_MS // HOUR_MS,
