@@ -130,20 +130,32 @@ def assess(
 
 
 def assess_lag_along(
-    at: AssessmentSource, positions: pa.Table, *, moments: Index, terms: Terms | None = None
+    at: AssessmentSource,
+    positions: pa.Table,
+    *,
+    moments: Index,
+    terms: Terms | None = None,
+    is_timed: bool = True,
 ) -> pa.Table:
     """Add the columns `LAG` to n positions (`KEY` and committed_offset; n > 0), each as of its own moment
-    (n ms). Raises the errors of the source."""
-    return lag_along(at, positions, moments=moments, max_age_ms=(terms or Terms()).max_age_ms)
+    (n ms); unless `is_timed`, the two columns of the lag time are null. Raises the errors of the source."""
+    within = (terms or Terms()).max_age_ms
+    return lag_along(at, positions, moments=moments, max_age_ms=within, is_timed=is_timed)
 
 
 def assess_lag_of_steps(
-    at: AssessmentSource, steps: pa.Table, *, moments: Index, terms: Terms | None = None
+    at: AssessmentSource,
+    steps: pa.Table,
+    *,
+    moments: Index,
+    terms: Terms | None = None,
+    is_timed: bool = True,
 ) -> pa.Table:
     """Add the columns `LAG` to n commits (`KEY` and committed_offset; n > 0), as of their own moments (n
-    ms): the lag that each commit left. Raises the errors of the source."""
+    ms): the lag that each commit left; `is_timed` as in `assess_lag_along`. Raises the errors of the
+    source."""
     within, until = (terms or Terms()).max_age_ms, at.completeness.moment
-    return lag_of_steps(at, steps, moments=moments, until=until, max_age_ms=within)
+    return lag_of_steps(at, steps, moments=moments, until=until, max_age_ms=within, is_timed=is_timed)
 
 
 def assess_lagging(

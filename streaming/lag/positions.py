@@ -88,22 +88,28 @@ def _starts(rows: pa.Table, newest: pa.Table) -> pa.ChunkedArray:
     return take(newest.select(["log_start"]), np.where(is_known, found, NONE))["log_start"]
 
 
-def lag_of_steps(at: LagReader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int) -> pa.Table:
+def lag_of_steps(
+    at: LagReader, rows: pa.Table, *, moments: Index, until: int, max_age_ms: int, is_timed: bool = True
+) -> pa.Table:
     """Add the columns `LAG` to n commits (`KEY`, committed_offset; n > 0) as of their own moments (n ms):
     the lag that each commit left. It is known once a sample follows the commit; samples up to `until` (ms)
-    count."""
+    count. Unless `is_timed`, the two columns of the lag time are null."""
     first, last = int(moments.min()), min(int(moments.max()) + max_age_ms, until)
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     ends = Ends.around(rows, samples, moments, max_age_ms=max_age_ms)
     held = rows.select(["topic", "partition", "committed_offset"])
-    return with_lag(rows, ends, held, at.offset_times(held, as_of=last))
+    return with_lag(rows, ends, held, at.offset_times(held, as_of=last) if is_timed else None)
 
 
-def lag_along(at: LagReader, rows: pa.Table, *, moments: Index, max_age_ms: int) -> pa.Table:
-    """Add the columns `LAG` to n rows (`KEY`, committed_offset; n > 0), each as of its own moment (n ms)."""
+def lag_along(
+    at: LagReader, rows: pa.Table, *, moments: Index, max_age_ms: int, is_timed: bool = True
+) -> pa.Table:
+    """Add the columns `LAG` to n rows (`KEY`, committed_offset; n > 0), each as of its own moment (n ms);
+    unless `is_timed`, the two columns of the lag time are null."""
     first, last = int(moments.min()), int(moments.max())
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
-    return _with_lag(at, rows, Ends.of(rows, samples, moments, max_age_ms=max_age_ms), last)
+    ends = Ends.of(rows, samples, moments, max_age_ms=max_age_ms)
+    return _with_lag(at, rows, ends, last, is_timed=is_timed)
 
 
 def _with_lag(at: LagReader, rows: pa.Table, ends: Ends, until: int, *, is_timed: bool = True) -> pa.Table:

@@ -82,6 +82,14 @@ REWINDS: Final = pa.schema(
 )
 """Commits of a lower offset than the one before."""
 
+COMMITS_BY_HOUR: Final = pa.schema(
+    [
+        ("hour", TIMESTAMP),  # its start; hours without changes are left out
+        ("commits", pa.int64()),  # null: unknown of all changes, as after a rebuild
+        ("changes", pa.int64()),  # rows: several commits of one key in one batch are one change
+    ]
+)
+
 GROUP_STEPS: Final = pa.schema(
     [
         KEY[0],
@@ -185,6 +193,21 @@ def commits_between(
         changes=changes,
     ).cast(COMMITTED)
     return take(rows, np.argsort(to_numbers(rows["sequence"]), kind="stable")) if in_order else rows
+
+
+def commits_by_hour(changes: Queryable, groups: Sequence[str], *, up_to: int, since: int) -> pa.Table:
+    """Read the number of commits and changes of offsets in each hour (UTC) since a moment (ms), up to a
+    sequence (schema `COMMITS_BY_HOUR`), in order."""
+    rows = select(
+        f"""
+        SELECT date_trunc('hour', "batch_time") AS "hour", sum("{COMMITS.name}") AS "commits",
+            count(*) AS "changes"
+        FROM changes WHERE {_of_offsets(groups, up_to, since)}
+        GROUP BY 1 ORDER BY 1
+        """,
+        changes=changes,
+    )
+    return rows.cast(COMMITS_BY_HOUR)
 
 
 def pauses_since(

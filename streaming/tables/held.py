@@ -21,8 +21,11 @@ from streaming.tables.feed import REWINDS, rewinds_between
 from streaming.tables.progress_rows import history_start
 from streaming.tables.select import HeldRows, is_one_of, names, select
 
-_MOST_ROWS: Final = 100_000
-"""Rows held at most, of about 500 bytes each; the group asked about last is held whatever its size."""
+_MOST_ROWS: Final = 20_000
+"""Rows held at most, of about 2 kB each with what the engine keeps beside them. A group with more rows is not
+held."""
+
+_MOST_GROUPS: Final = 1_000  # with those of which only the size is known
 
 _COLUMNS: Final = pa.schema([field for field in CHANGES if field.name not in ("progress", "day")])
 
@@ -38,18 +41,23 @@ class _Key:
 
 @dataclass(eq=False)
 class _Held:
-    rows: HeldRows = field(default_factory=lambda: HeldRows("changes"))
+    rows: HeldRows | None = field(default_factory=lambda: HeldRows("changes"))  # None: they are too many
     sequence: int = -1
     count: int = 0
     lock: Lock = field(default_factory=Lock)
 
-    def extend(self, changes: DeltaTable, group: str, sequence: int) -> None:
+    def extend(self, changes: DeltaTable, group: str, sequence: int, most_rows: int) -> None:
         """Read the changes up to a sequence, unless they are held."""
         with self.lock:
-            if self.sequence < sequence:
-                newer = _changes_of(changes, group, above=self.sequence, up_to=sequence)
-                self.rows.append(newer)
-                self.sequence, self.count = sequence, self.count + len(newer)
+            if self.rows is None or self.sequence >= sequence:
+                return
+            left = most_rows - self.count
+            newer = _changes_of(changes, group, above=self.sequence, up_to=sequence, most=left + 1)
+            if len(newer) > left:
+                self.rows, self.count = None, 0
+                return
+            self.rows.append(newer)
+            self.sequence, self.count = sequence, self.count + len(newer)
 
 
 class HeldRewinds:
@@ -84,8 +92,9 @@ class HeldChanges:
         self._held: OrderedDict[_Key, _Held] = OrderedDict()
         self._lock: Final = Lock()
 
-    def of(self, changes: DeltaTable, group: str, sequence: int) -> HeldRows:
-        """Return the changes of a group with all those up to a sequence, and perhaps newer ones.
+    def of(self, changes: DeltaTable, group: str, sequence: int) -> HeldRows | None:
+        """Return the changes of a group with all those up to a sequence, and perhaps newer ones; None: they
+        are too many.
 
         Raises `QueryFailedError`, and `OSError` if there is no place for a temporary file.
         """
@@ -94,20 +103,24 @@ class HeldChanges:
             held = self._held.setdefault(key, _Held())
             self._held.move_to_end(key)
         try:
-            held.extend(changes, group, sequence)
+            held.extend(changes, group, sequence, self._most_rows)
         except BaseException:
             with self._lock:
                 self._held.pop(key, None)
             raise
         with self._lock:
-            while len(self._held) > 1 and sum(one.count for one in self._held.values()) > self._most_rows:
+            while (
+                sum(one.count for one in self._held.values()) > self._most_rows
+                or len(self._held) > _MOST_GROUPS
+            ):
                 self._held.popitem(last=False)
         return held.rows
 
 
-def _changes_of(changes: DeltaTable, group: str, *, above: int, up_to: int) -> pa.Table:
+def _changes_of(changes: DeltaTable, group: str, *, above: int, up_to: int, most: int) -> pa.Table:
     sql = f"""
         SELECT {names(_COLUMNS.names)} FROM changes
         WHERE {is_one_of("group", [group])} AND "sequence" > {above} AND "sequence" <= {up_to}
+        LIMIT {most}
         """
     return select(sql, changes=changes).cast(_COLUMNS)

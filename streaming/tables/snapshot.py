@@ -19,6 +19,7 @@ from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, KEY
 from streaming.tables.feed import (
     commits_between,
+    commits_by_hour,
     drops_between,
     first_set,
     group_steps,
@@ -127,7 +128,8 @@ class OpenTables:
     def hold(self, group: str, held: HeldChanges) -> None:
         """Read the changes of a group from memory from now on; see `HeldChanges.of`."""
         with suppress(OSError):  # no place for a temporary file: the tables are read
-            self._held[group] = held.of(self.changes, group, self.newest.sequence)
+            if (rows := held.of(self.changes, group, self.newest.sequence)) is not None:
+                self._held[group] = rows
 
     def changes_of(self, groups: Sequence[str] | None) -> Queryable:
         """Return where to read the changes of groups (None: all)."""
@@ -341,6 +343,11 @@ class Snapshot:
             return read_steps(self._changes_of(of), of, up_to=up_to, since=since, until=until, events=events)
 
         return _of(groups, steps)
+
+    def commits_by_hour(self, groups: Sequence[str], *, since: int) -> pa.Table:
+        """Read the number of commits and changes of offsets of groups in each hour (UTC) since a moment (ms;
+        schema `COMMITS_BY_HOUR`)."""
+        return commits_by_hour(self._changes_of(groups), groups, up_to=self.progress.sequence, since=since)
 
     def commits(
         self,

@@ -113,6 +113,16 @@ def test_other_groups_and_all_groups_are_read_from_the_tables(tables: Tables) ->
     assert tables.ask(ask) == [2, 1, 3, 3, 0]
 
 
+def test_a_group_with_too_many_changes_is_read_from_the_tables(tables: Tables) -> None:
+    changes = HeldChanges(most_rows=2)
+
+    for _ in range(2):
+        assert tables.ask_now(lambda at: changes.of(at.changes, "g", 2)) is None
+        assert held(tables, "g", changes) == read(tables, "g")
+    append(tables, {("other", "t", 0): offset()})
+    assert tables.ask_now(lambda at: changes.of(at.changes, "other", 3)) is not None
+
+
 def test_dropped_history_is_not_held_any_longer(tables: Tables) -> None:
     changes = HeldChanges()
     assert len(tables.ask(lambda at: (at.hold("g", changes), at.history(["g"]))[1])) == 2

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -109,7 +110,9 @@ class SnapshotLagQueries:
         *,
         until: int | None = None,
         events: Sequence[str] = (),
+        is_timed: bool = True,
     ) -> History:
+        """As `LagQueries.list_history`; unless `is_timed`, the two columns of the lag time are null."""
         if unknown := set(events).difference(EVENTS):
             raise MisuseError(f"events: expected some of {', '.join(EVENTS)}; found {min(unknown)!r}.")
         at = self.at
@@ -121,7 +124,9 @@ class SnapshotLagQueries:
             steps = steps.filter(pc.is_in(steps["event"], value_set=pa.array(sorted(events), pa.string())))
         about = AsOf.at(groups, at)
         errors = about.loading_of(groups)
-        rows, about = self._along(steps, "batch_time", about, assess_lag_of_steps)
+        rows, about = self._along(
+            steps, "batch_time", about, partial(assess_lag_of_steps, is_timed=is_timed)
+        )
         whole_since = at.whole_since()
         is_whole = since is not None and whole_since is not None and whole_since <= since
         return History(
@@ -140,7 +145,9 @@ class SnapshotLagQueries:
         since: int,
         until: int | None = None,
         every_ms: int,
+        is_timed: bool = True,
     ) -> Answer:
+        """As `LagQueries.lag_over_time`; unless `is_timed`, the two columns of the lag time are null."""
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
         commits, about = self._commits(groups, topics, since=start, until=end)
@@ -164,7 +171,7 @@ class SnapshotLagQueries:
             to_timestamps(from_numbers(runs.at[lasts])),
         ]
         table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        table, about = self._along(table, "at", about, assess_lag_along)
+        table, about = self._along(table, "at", about, partial(assess_lag_along, is_timed=is_timed))
         return Answer(table, about, about.loading_of(groups))
 
     def names(self, groups: Sequence[str] | None = None) -> KnownNames:

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.assessment.assess import Facts
@@ -38,6 +37,9 @@ SPANS: Final = {"hour": HOUR_MS, "6 hours": 6 * HOUR_MS, "day": 24 * HOUR_MS, "w
 _MOMENTS: Final = 120
 _LEAST_MOMENTS: Final = 4
 _MOST_POINTS: Final = 500_000
+_MOST_CHANGES: Final = 500_000
+"""Changes of offsets of a group that one page reads; of each, some 300 bytes are in memory."""
+
 _MEMBERS: Final = 50
 _EVENTS: Final = 100
 _NAMED: Final = 3
@@ -180,12 +182,13 @@ def history(asked: Asked) -> Page:
     def ask(tables: AskedTables) -> Page:
         end = tables.at.moment
         start = tables.start(end - SPANS[span])
-        every_ms = max(1, (end - start) // _moments(asked, group))
-        answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms)
         first = tables.start(end - SPANS["week"])
-        steps = tables.at.history([group], since=min(first, start))
-        bands, commits = state_bands(tables, group, start), _commits_by_hour(steps, first, end)
-        events = _events(asked, tables, group, start, set(pc.unique(steps["event"]).to_pylist()))
+        hours = tables.at.commits_by_hour([group], since=min(first, start))
+        wanted, start = start, readable_since(hours, start, end)
+        every_ms = max(1, (end - start) // _moments(asked, group))
+        answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms, is_timed=False)
+        bands, commits = state_bands(tables, group, start), _commits_by_hour(hours, first, end)
+        events = _events(asked, tables, group, start)
         if not bands and not len(answer.rows) and commits is None and not events:
             raise NotFoundError(
                 f"group {group!r}: expected one with changes within the last week, found none as of "
@@ -203,6 +206,7 @@ def history(asked: Asked) -> Page:
                 "states": states(start, end, bands),
                 **_charts(answer.rows, np.append(np.arange(start, end, every_ms), end)),
                 "why_no_lag": answer.as_of.why_no_lag,
+                "cut_at": start if start > wanted else None,
                 "commits": commits,
                 "events": events,
             },
@@ -396,28 +400,41 @@ def _charts(rows: pa.Table, times: Index) -> dict[str, Chart | None]:
     }
 
 
-def _commits_by_hour(steps: pa.Table, since: int, until: int) -> Chart | None:
-    """Return the number of commits in each hour (UTC) between two moments (ms)."""
-    if not len(steps):
+def readable_since(hours: pa.Table, start: int, end: int) -> int:
+    """Return the moment (ms) since which a group has about `_MOST_CHANGES` changes until `end`, given those
+    by hour (schema `COMMITS_BY_HOUR`); `start` if it has no more."""
+    left = _MOST_CHANGES
+    counts = zip(to_milliseconds(hours["hour"]).to_pylist(), hours["changes"].to_pylist(), strict=True)
+    hour: int
+    count: int
+    for hour, count in sorted(counts, reverse=True):
+        if count > left:
+            stop = min(hour + HOUR_MS, end)
+            return max(start, stop - (stop - hour) * left // count)
+        left -= count
+    return start
+
+
+def _commits_by_hour(hours: pa.Table, since: int, until: int) -> Chart | None:
+    """Return the number of commits in each hour (UTC) between two moments (ms), from `COMMITS_BY_HOUR`."""
+    if not len(hours):
         return None
     start = since // HOUR_MS * HOUR_MS
-    hours = (until - start) // HOUR_MS + 1
-    at = to_numbers(to_milliseconds(steps["batch_time"]))
-    commits = to_numbers(steps["commits"].fill_null(0))
-    is_then = (at >= start) & (at < start + hours * HOUR_MS)
-    counts = np.bincount(
-        (at[is_then] - start) // HOUR_MS, weights=commits[is_then].astype(np.float64), minlength=hours
+    counts = [0] * int((until - start) // HOUR_MS + 1)
+    for hour, commits in zip(
+        *(to_milliseconds(hours["hour"]).to_pylist(), hours["commits"].to_pylist()), strict=True
+    ):
+        if start <= hour <= until:
+            counts[(hour - start) // HOUR_MS] = commits or 0
+    return bars(
+        [start + number * HOUR_MS for number in range(len(counts))], counts, step=HOUR_MS, unit="commits"
     )
-    starts = [start + number * HOUR_MS for number in range(hours)]
-    return bars(starts, counts.astype(np.int64).tolist(), step=HOUR_MS, unit="commits")
 
 
-def _events(
-    asked: Asked, tables: AskedTables, group: str, since: int, kinds: set[str]
-) -> list[dict[str, Any]]:
-    """Return rewinds and removals, the newest first; nothing is read of kinds that there are not."""
-    rewinds = python_rows(tables.lag.rewinds([group], since=since).rows) if "rewind" in kinds else []
-    gone = python_rows(removed(tables.at, [group], since=since).rows) if "removed" in kinds else []
+def _events(asked: Asked, tables: AskedTables, group: str, since: int) -> list[dict[str, Any]]:
+    """Return rewinds and removals, the newest first."""
+    rewinds = python_rows(tables.lag.rewinds([group], since=since).rows)
+    gone = python_rows(removed(tables.at, [group], since=since).rows)
     found = [
         {
             "at": row["committed_at"],

@@ -16,7 +16,15 @@ from streaming.serve.page.charts import Band, Chart, Line, Mark, lines
 from streaming.serve.page.columns import count_column
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.group import find_group, group_found, group_of, not_there, state_bands, who
+from streaming.serve.page.views.group import (
+    find_group,
+    group_found,
+    group_of,
+    not_there,
+    readable_since,
+    state_bands,
+    who,
+)
 
 SPANS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
 _MOMENTS: Final = 240
@@ -65,9 +73,12 @@ def history(asked: Asked) -> Page:
     def ask(tables: AskedTables) -> Page:
         end, own = tables.at.moment, [TopicPartitions(topic, frozenset({partition}))]
         start = tables.start(end - SPANS[span])
-        steps = tables.lag.list_history([group], own, since=start)
+        wanted, start = start, readable_since(tables.at.commits_by_hour([group], since=start), start, end)
+        steps = tables.lag.list_history([group], own, since=start, is_timed=False)
         every_ms = max(1, (end - start) // _MOMENTS)
-        series = tables.lag.lag_over_time([group], own, since=start, until=end, every_ms=every_ms)
+        series = tables.lag.lag_over_time(
+            [group], own, since=start, until=end, every_ms=every_ms, is_timed=False
+        )
         if not len(steps.rows) and not len(series.rows):
             raise NotFoundError(
                 f"group {group!r}, topic {topic!r}, partition {partition}: expected an offset that was "
@@ -84,6 +95,7 @@ def history(asked: Asked) -> Page:
                 "spans": list(SPANS),
                 "chart": _chart(tables, group, _expires_at(asked), series.rows, steps.rows, start),
                 "why_no_lag": series.as_of.why_no_lag,
+                "cut_at": start if start > wanted else None,
                 "steps": _steps(asked, tables, steps.rows, group, own, start),
                 "back": asked.url(
                     "/offset",

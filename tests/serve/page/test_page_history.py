@@ -1,0 +1,76 @@
+"""Histories of busy groups: commits by hour, and how far back a page reads."""
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pytest
+from html_read import HtmlPage
+from http_endpoint import Opened, opened
+from table_batches import Batch, append, offset
+
+from streaming.common.times import HOUR_MS, MINUTE_MS, now_ms
+from streaming.common.timestamps import to_milliseconds
+from streaming.serve.page.views import group as group_view
+from streaming.serve.page.views.group import readable_since
+from streaming.tables.feed import COMMITS_BY_HOUR
+from streaming.tables.tables import Tables
+
+NOW = now_ms()
+T0 = NOW // HOUR_MS * HOUR_MS - 2 * HOUR_MS
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    made = Tables(str(tmp_path_factory.mktemp("busy") / "tables"))
+    made.create()
+    for number in range(0, 180, 20):
+        if (at := T0 + number * MINUTE_MS) < NOW:
+            batch: Batch = {("g", "t", partition): offset(committed_offset=number) for partition in range(3)}
+            append(made, batch, now=at)
+    append(made, {("other", "t", 0): offset()}, now=NOW)
+    return made
+
+
+@pytest.fixture(scope="module")
+def endpoint(tables: Tables) -> Iterator[Opened]:
+    with opened(tables, every_s=1) as endpoint:
+        yield endpoint
+
+
+def by_hour(counts: dict[int, int]) -> pa.Table:
+    hours = pa.array([hour * 1_000 for hour in counts], pa.timestamp("us", "UTC"))
+    return pa.table([hours, [1] * len(counts), list(counts.values())], schema=COMMITS_BY_HOUR)
+
+
+def test_changes_and_commits_are_counted_by_hour(tables: Tables) -> None:
+    found = tables.ask(lambda at: at.commits_by_hour(["g"], since=T0 + 20 * MINUTE_MS))
+    assert to_milliseconds(found["hour"]).to_pylist()[:2] == [T0, T0 + HOUR_MS]
+    assert found["changes"].to_pylist()[:2] == [6, 9]
+    assert tables.ask(lambda at: at.commits_by_hour(["none"], since=0)).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "since"),
+    [
+        ({T0: 400_000, T0 + HOUR_MS: 100_000}, T0 - HOUR_MS),  # all of it
+        ({T0: 800_000, T0 + HOUR_MS: 100_000}, T0 + HOUR_MS // 2),  # half of the first hour
+        ({T0: 9, T0 + HOUR_MS: 2_000_000}, T0 + HOUR_MS + HOUR_MS * 3 // 4 // 2),  # a quarter of half an hour
+        ({}, T0 - HOUR_MS),
+    ],
+)
+def test_a_page_reads_as_far_back_as_there_are_few_enough_changes(counts: dict[int, int], since: int) -> None:
+    assert readable_since(by_hour(counts), T0 - HOUR_MS, T0 + HOUR_MS * 3 // 2) == since
+
+
+@pytest.mark.parametrize(("path", "more"), [("/group/history", {}), ("/offset/history", {"topic": "t"})])
+def test_a_history_with_too_many_changes_says_since_when_it_is_shown(
+    endpoint: Opened, monkeypatch: pytest.MonkeyPatch, path: str, more: dict[str, str]
+) -> None:
+    span = {"/group/history": "6 hours", "/offset/history": "day"}[path]
+    address = f"{path}?{urlencode({'group': 'g', 'span': span, **more})}"
+    whole = HtmlPage.of(endpoint.ask(address).body).said()
+    assert "more changes than a page reads" not in whole
+    monkeypatch.setattr(group_view, "_MOST_CHANGES", 6)
+    cut = HtmlPage.of(endpoint.ask(f"{address}&nth=1").body).said()
+    assert "before, the group has more changes than a page reads" in cut
