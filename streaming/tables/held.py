@@ -56,7 +56,8 @@ class _Held:
             if len(newer) > left:
                 self.rows, self.count = None, 0
                 return
-            self.rows.append(newer)
+            if len(newer) or self.sequence < 0:
+                self.rows.append(newer)
             self.sequence, self.count = sequence, self.count + len(newer)
 
 
