@@ -124,9 +124,7 @@ class SnapshotLagQueries:
             steps = steps.filter(pc.is_in(steps["event"], value_set=pa.array(sorted(events), pa.string())))
         about = AsOf.at(groups, at)
         errors = about.loading_of(groups)
-        rows, about = self._along(
-            steps, "batch_time", about, partial(assess_lag_of_steps, is_timed=is_timed)
-        )
+        rows, about = self._along(steps, "batch_time", about, partial(assess_lag_of_steps, is_timed=is_timed))
         whole_since = at.whole_since()
         is_whole = since is not None and whole_since is not None and whole_since <= since
         return History(
