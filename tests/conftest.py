@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hypothesis
 import pytest
@@ -16,6 +16,7 @@ from logged import logged
 from pyspark.sql import SparkSession
 
 from streaming.cli.main import main
+from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.sole_job import temporary_folders
 from streaming.jvm.class_archive import archive_options
@@ -24,6 +25,10 @@ from streaming.settings.environment import without_settings
 from streaming.settings.reading import read_settings
 from streaming.spark.session import start_session
 from streaming.tables.tables import Tables
+
+if TYPE_CHECKING:
+    from http_endpoint import Opened
+    from page_world import PageWorld
 
 # --- Hypothesis: `quick` is repeatable, HYPOTHESIS_PROFILE=thorough looks for more ----------------------
 
@@ -210,3 +215,22 @@ def tables(tmp_path: Path) -> Tables:
     made = Tables(str(tmp_path / "tables"))
     made.create()
     return made
+
+
+# --- pages: tables and a server that the tests of pages only read ------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def page_world(tmp_path_factory: pytest.TempPathFactory) -> "PageWorld":
+    from page_world import PageWorld
+
+    return PageWorld(tmp_path_factory.mktemp("pages") / "tables", now_ms())
+
+
+@pytest.fixture(scope="session")
+def page_endpoint(page_world: "PageWorld") -> Iterator["Opened"]:
+    from http_endpoint import opened
+
+    with opened(page_world.tables, every_s=1) as endpoint:
+        yield endpoint
+        assert endpoint.said == []
