@@ -82,6 +82,9 @@ def groups(browser: Browser) -> list[str]:
 OF_COLOURS = ("color-contrast", "link-in-text-block")
 """The rules that find more or less in the dark."""
 
+FEW_ROWS = "for (const row of document.querySelectorAll('tbody tr:nth-child(n+16)')) row.remove()"
+"""What leaves axe-core less to do: the rows of a list are alike."""
+
 TOO_WIDE = """
 return document.documentElement.scrollWidth <= innerWidth ? [] :
   [...document.querySelectorAll('main *, header *, footer *')]
@@ -97,14 +100,15 @@ def test_no_page_has_errors_findings_or_is_wider_than_a_phone(browser: Browser) 
         browser.prefers("light")
         browser.go(path)
         loaded(browser)
-        wrong += [f"{path}: {one}" for one in [*browser.complaints(), *browser.findings()]]
-        browser.prefers("dark")
-        wrong += [f"{path} in the dark: {one}" for one in browser.findings(*OF_COLOURS)]
         browser.resized(360)
         if browser.all(".uplot"):  # charts follow a little later
             browser.wait(lambda: browser.run(TOO_WIDE) == [], f"{path} to fit into 360 px")
         wrong += [f"{path} at 360 px: {one}" for one in browser.run(TOO_WIDE)]
         browser.resized(1400)
+        browser.run(FEW_ROWS)
+        wrong += [f"{path}: {one}" for one in [*browser.complaints(), *browser.findings()]]
+        browser.prefers("dark")
+        wrong += [f"{path} in the dark: {one}" for one in browser.findings(*OF_COLOURS)]
     assert wrong == []
 
 

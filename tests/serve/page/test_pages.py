@@ -703,8 +703,7 @@ def test_head_has_the_headers_of_get_and_no_body(endpoint: Opened) -> None:
         assert endpoint.ask(address, "POST").status == 405
 
 
-def test_what_a_client_has_is_not_sent_again_until_it_changes(tmp_path: Path) -> None:
-    world = PageWorld(tmp_path / "tables", now_ms())
+def test_what_a_client_has_is_not_sent_again_until_it_changes(world: PageWorld) -> None:
     with opened(world.tables, every_s=600) as endpoint:
         addresses = [address for address in PAGES if "history" not in address] + [
             "/groups.json",
