@@ -30,7 +30,7 @@ TEXTS: Final = [
 
 @pytest.fixture(scope="module")
 def tool() -> Iterator[JavaLines]:
-    jars = Path("/*:".join(str(ensure_jars(name)) for name in ("tools", "broker")))
+    jars = [ensure_jars(name) for name in ("tools", "broker")]
     with start_java_lines("ResetPlan", jars) as java:
         yield java
 

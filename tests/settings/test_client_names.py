@@ -4,9 +4,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from java_programs import java_program
 
 from streaming.brokers.client_settings import SAME_NAME
-from streaming.jvm.java import find_java
 from streaming.model.errors import MisuseError
 from streaming.settings.client_names import KNOWN, refuse_mistaken, unknown_names
 
@@ -40,30 +40,8 @@ def test_what_is_passed_on_is_known() -> None:
     assert SAME_NAME <= KNOWN
 
 
-NAMES = """
-import java.util.*;
-import org.apache.kafka.clients.admin.AdminClientConfig;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
-import org.apache.kafka.clients.producer.ProducerConfig;
-
-public class Names {
-    public static void main(String[] arguments) {
-        Set<String> names = new TreeSet<>(ConsumerConfig.configNames());
-        names.addAll(ProducerConfig.configNames());
-        names.addAll(AdminClientConfig.configNames());
-        names.forEach(System.out::println);
-    }
-}
-"""
-
-
 @pytest.mark.broker
-def test_the_names_are_those_of_kafka_s_own_clients(java_jars: Path, tmp_path: Path) -> None:
-    (tmp_path / "Names.java").write_text(NAMES)
-    ran = subprocess.run(
-        [find_java(), "-cp", f"{java_jars}/*", tmp_path / "Names.java"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def test_the_names_are_those_of_kafka_s_own_clients(java_jars: Path) -> None:
+    program = java_program("ConfigNames", [java_jars])
+    ran = subprocess.run(program, capture_output=True, text=True, check=True)
     assert {name for name in ran.stdout.split() if not name.startswith("internal.")} <= KNOWN

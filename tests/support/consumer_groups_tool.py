@@ -3,7 +3,6 @@
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from java_lines import JavaLines, start_java_lines
@@ -47,7 +46,7 @@ RELEASES: Final[Mapping[str, Release]] = {
 def start_consumer_groups(release: str = "4.3.1") -> Iterator[JavaLines]:
     """Run the tool of a release many times in one process; see `lines_of`."""
     found = RELEASES[release]
-    jars = Path("/*:".join(str(ensure_jars(one)) for one in found.jars))
+    jars = [ensure_jars(one) for one in found.jars]
     with start_java_lines("ConsumerGroups", jars, found.main) as java:
         yield java
 

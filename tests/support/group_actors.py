@@ -75,7 +75,7 @@ class GroupActors:
 @contextmanager
 def start_group_actors(jars: Path, bootstrap: str) -> Iterator[GroupActors]:
     """Run the Java program until the end of the block; then its members leave."""
-    with start_java_lines("GroupActors", jars, bootstrap) as java:
+    with start_java_lines("GroupActors", [jars], bootstrap) as java:
         yield GroupActors(java)
 
 

@@ -32,5 +32,5 @@ class GroupReplay:
 @contextmanager
 def start_group_replay(jars: Path) -> Iterator[GroupReplay]:
     """Run the Java program until the end of the block."""
-    with start_java_lines("GroupReplay", jars) as java:
+    with start_java_lines("GroupReplay", [jars]) as java:
         yield GroupReplay(java)

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from streaming.jvm.java import find_java
+from java_programs import java_program
 
 
 class JavaError(Exception):
@@ -35,15 +35,15 @@ class JavaLines:
 
 
 @contextmanager
-def start_java_lines(name: str, jars: Path, *arguments: str) -> Iterator[JavaLines]:
-    """Run `java/<name>.java`, compiled from its source at the start, until the end of the block.
+def start_java_lines(name: str, jars: Sequence[Path], *arguments: str) -> Iterator[JavaLines]:
+    """Run `java/<name>.java` with the jars of these folders, until the end of the block.
 
     Leaving the block closes its input, which ends it.
     """
-    command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    command += ["-Dlog4j2.level=OFF", "-cp", f"{jars}/*"]
-    command += [str(Path(__file__).parent / "java" / f"{name}.java"), *arguments]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+        java_program(name, jars, *arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
     ) as process:
         yield JavaLines(process)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from streaming.jvm.java import find_java
+from java_programs import java_program
 
-_SOURCE: Final = Path(__file__).parent / "java" / "InjectRecords.java"
+_PROGRAM: Final = "InjectRecords"
 
 Fields = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ class JavaRecords:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"{_SOURCE.name} ended with exit code {self._process.wait()}"
+        assert line, f"{_PROGRAM} ended with exit code {self._process.wait()}"
         answer = json.loads(line)
         if "error" in answer:
             raise KafkaRefusedError(answer["error"])
@@ -72,9 +72,8 @@ class JavaRecords:
 
 @contextmanager
 def start_java_records(jars: Path) -> Iterator[JavaRecords]:
-    """Run the Java program, compiled from its source at the start, until the end of the block."""
-    command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    command += ["-Dlog4j2.level=OFF", "-cp", f"{jars}/*", str(_SOURCE)]
+    """Run the Java program until the end of the block."""
+    command = java_program(_PROGRAM, [jars])
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     ) as process:

@@ -6,11 +6,9 @@ import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from streaming.jvm.java import find_java
-
-_SOURCE: Final = Path(__file__).parent / "java" / "MessageOracle.java"
+from java_programs import java_program
 
 RunOracle = Callable[..., list[str]]  # with the jars given: takes arguments and `lines`
 
@@ -43,7 +41,7 @@ def from_hex(text: str) -> bytes | None:
 
 def run(jars: Path, *arguments: str, lines: Iterable[str] = ()) -> list[str]:
     """Run the oracle to its end and return the lines that it prints."""
-    command = [str(find_java()), "-cp", f"{jars}/*", str(_SOURCE), *arguments]
+    command = java_program("MessageOracle", [jars], *arguments)
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\n")[:-1]

@@ -1,0 +1,41 @@
+"""The tests' own Java programs, each compiled once on a machine.
+
+Java runs a source file as well, but compiles it at every start, for one to two seconds.
+"""
+
+import hashlib
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from streaming.jvm.java import find_java, said_of_version
+
+_SOURCES: Final = Path(__file__).parent / "java"
+
+
+def java_program(name: str, jars: Sequence[Path], *arguments: str) -> list[str]:
+    """Return the command line that runs `java/<name>.java` with the jars of these folders."""
+    source = _SOURCES / f"{name}.java"
+    path = ":".join([*(f"{folder}/*" for folder in jars), str(_compiled(source, tuple(jars)))])
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dlog4j2.level=OFF"]
+    return [str(find_java()), *options, "-cp", path, name, *arguments]
+
+
+@cache
+def _compiled(source: Path, folders: tuple[Path, ...]) -> Path:
+    """Return the folder of a program's classes beside the jars; compile it if there is none."""
+    jars = [str(jar) for folder in folders for jar in sorted(folder.glob("*.jar"))]
+    told = "\n".join([said_of_version(find_java()), source.read_text(), *jars])
+    classes = folders[0].parent / f"{source.stem}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    if not classes.exists():
+        with TemporaryDirectory(dir=classes.parent, prefix=f".{source.stem}-") as made:
+            command = [str(find_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+            command += ["-d", f"{made}/classes", "-cp", ":".join(jars), str(source)]
+            subprocess.run(command, check=True)
+            with suppress(OSError):  # another process was quicker
+                Path(made, "classes").rename(classes)
+    return classes
