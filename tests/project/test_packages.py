@@ -4,11 +4,13 @@ used."""
 import ast
 import importlib
 import inspect
+import json
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -102,9 +104,9 @@ def owners_of(imported: str, package: str) -> list[str]:
     return next((OWNERS[name].split() for name in names if name in OWNERS), [package])
 
 
-def imports_of(module: Path) -> Iterator[str]:
+def imports_of(module: str) -> Iterator[str]:
     """Name the modules that a module imports, anywhere in it."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in nodes_of(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -116,14 +118,21 @@ MODULES = {
     for package in ("decoders", "streaming")
     for file in sorted((ROOT / package).rglob("*.py"))
 }
+SOURCES = {name: file.read_text(encoding="utf-8") for name, file in MODULES.items()}
+
+
+@cache
+def nodes_of(module: str) -> list[ast.AST]:
+    """Return all nodes of a module's source."""
+    return list(ast.walk(ast.parse(SOURCES[module])))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_what_the_table_says(package: str) -> None:
     found, strangers = set(), set()
-    for name, file in MODULES.items():
+    for name in MODULES:
         if package_of(name) == package:
-            for imported in imports_of(file):
+            for imported in imports_of(name):
                 other = package_of(imported)
                 found |= {other} - {package, None}
                 if package not in owners_of(imported, package):
@@ -166,9 +175,9 @@ same; within their own packages others build on them (causes of removals, positi
 def test_only_the_assessment_assesses() -> None:
     others = [
         f"{name} imports {alias.name}"
-        for name, file in MODULES.items()
+        for name in MODULES
         if not name.startswith("streaming.assessment")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in nodes_of(name)
         if isinstance(node, ast.ImportFrom) and node.module in ASSESSED
         for alias in node.names
         if alias.name in ASSESSED[node.module] and package_of(name) != package_of(node.module)
@@ -177,7 +186,7 @@ def test_only_the_assessment_assesses() -> None:
 
 
 def test_no_circle_of_modules() -> None:
-    arrows = {name: {one for one in imports_of(file) if one in MODULES} for name, file in MODULES.items()}
+    arrows = {name: {one for one in imports_of(name) if one in MODULES} for name in MODULES}
     assert list(TopologicalSorter(arrows).static_order())
 
 
@@ -254,21 +263,41 @@ FORBIDDEN = {
 }
 
 
-def loaded_after(statement: str) -> set[str]:
-    """Run a statement in a fresh Python and return the modules that it has loaded."""
-    tell = "import sys; print(*sys.modules, file=sys.stderr)"
-    program = f"import atexit; atexit.register(lambda: exec({tell!r})); {statement}"
+STEP_BY_STEP = """
+import contextlib, json, sys
+steps, forbidden = map(json.loads, sys.argv[1:])
+found = {}
+for name, statement in steps.items():
+    with contextlib.suppress(SystemExit):
+        exec(statement, {})
+    found[name] = sorted(set(forbidden) & set(sys.modules))
+print(json.dumps(found), file=sys.stderr)
+"""
+
+
+def loaded_by(steps: Mapping[str, str], forbidden: Collection[str]) -> dict[str, list[str]]:
+    """Run statements one after the other in a fresh Python; return which of these modules it has loaded by
+    each of them, from the first on that has loaded any."""
+    arguments = [json.dumps(steps), json.dumps([*forbidden])]
     ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", STEP_BY_STEP, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    *output, modules = ran.stderr.splitlines()
+    assert ran.returncode == 0, ran.stderr
+    *output, noted = ran.stderr.splitlines()
     assert not any("Error" in line for line in output), ran.stderr
-    return set(modules.split())
+    found = json.loads(noted)
+    assert found.keys() == steps.keys()
+    return {name: modules for name, modules in found.items() if modules}
 
 
-@pytest.mark.parametrize(("module", "forbidden"), FORBIDDEN.items(), ids=FORBIDDEN.keys())
-def test_module_does_not_import(module: str, forbidden: list[str]) -> None:
-    assert loaded_after(f"import {module}") & set(forbidden) == set()
+@pytest.mark.parametrize("forbidden", sorted({tuple(names) for names in FORBIDDEN.values()}), ids=", ".join)
+def test_modules_do_not_import(forbidden: tuple[str, ...]) -> None:
+    steps = {name: f"import {name}" for name, names in FORBIDDEN.items() if tuple(names) == forbidden}
+    assert loaded_by(steps, forbidden) == {}
 
 
 COMMANDS = {
@@ -281,50 +310,53 @@ COMMANDS = {
     "sql": "SELECT(1) --table-root {root}",
     "status": "--table-root {root}",
     "alerts": "--table-root {root}",
-    "expiring": "--config {root}/settings.toml --table-root {root}",
+    "expiring": "--config {files}/settings.toml --table-root {root}",
     "leftovers": "--idle 30d --table-root {root}",
     "removed": "--since 7d --table-root {root}",
-    "decode": "{root}/records.jsonl",
+    "decode": "{files}/records.jsonl",
     "maintain": "--table-root {root}",
     "metrics": "--table-root {root}",
 }
 
 
-@pytest.mark.parametrize(("command", "arguments"), COMMANDS.items(), ids=COMMANDS.keys())
-def test_query_loads_neither_spark_nor_a_kafka_client(tmp_path: Path, command: str, arguments: str) -> None:
+def loaded_by_commands(commands: Iterable[str], forbidden: Collection[str]) -> dict[str, list[str]]:
+    """Run commands, as `loaded_by` does."""
+    run = "import sys; sys.argv = {!r}; from streaming.cli.main import main; main()"
+    return loaded_by(
+        {command: run.format(["offsetlake", *command.split()]) for command in commands}, forbidden
+    )
+
+
+def test_queries_load_neither_spark_nor_a_kafka_client(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text('{"key": "0002000167", "value": null}\n')
     (tmp_path / "settings.toml").write_text('expiry.retention = "7d"\n')
-    create = f"from streaming.tables.tables import Tables; Tables({str(tmp_path)!r}).create()"
-    run = f"import sys; sys.argv = {['offsetlake', command, *arguments.format(root=tmp_path).split()]!r}"
-    loaded = loaded_after(f"{create}; {run}; from streaming.cli.main import main; main()")
-    assert "streaming" in loaded
-    assert loaded & {*HEAVY, *OF_THE_JOB} == set()
+    commands = [
+        f"{name} {arguments.format(root=tables.root, files=tmp_path)}" for name, arguments in COMMANDS.items()
+    ]
+    assert loaded_by_commands(commands, [*HEAVY, *OF_THE_JOB]) == {}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "offsets --group billing",
-        "offsets billing -t orders:0",
-        "offsets simple",
-        "groups billing",
-        "groups --list",
-        "health billing",
-        "health simple",
-        "health",
-    ],
-)
-def test_a_quick_question_does_not_wait_for_pandas(tmp_path: Path, command: str) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+QUICK_QUESTIONS = [
+    "offsets --group billing",
+    "offsets billing -t orders:0",
+    "offsets simple",
+    "groups billing",
+    "groups --list",
+    "health billing",
+    "health simple",
+    "health",
+]
+
+
+def test_a_quick_question_does_not_wait_for_pandas(tables: Tables) -> None:
     batch: Batch = {("billing", "orders", 0): offset(), "billing": group(), ("simple", "orders", 0): offset()}
     append(tables, batch)
     tables.fold()
     append(tables, batch, live=batch)
     moments = range(now_ms() - 5 * MINUTE_MS, now_ms(), MINUTE_MS)
     tables.append_log_ends(rows_of(Sample(at, "orders", 0, 10 + at % 7, "id", 0) for at in moments))
-    run = f"import sys; sys.argv = {['offsetlake', *command.split(), '--table-root', tables.root]!r}"
-    assert "pandas" not in loaded_after(f"{run}; from streaming.cli.main import main; main()")
+    commands = [f"{question} --table-root {tables.root}" for question in QUICK_QUESTIONS]
+    assert loaded_by_commands(commands, ["pandas"]) == {}
 
 
 # --- settings --------------------------------------------------------------------------------------------
@@ -347,8 +379,8 @@ SETTINGS = list(names_of_settings(tomllib.loads(DEFAULTS)))
 def test_setting_is_used(setting: str) -> None:
     *_, table, name = setting.split(".")
     use = re.compile(rf"\b_?({table}|settings|entry|policy)\.{name}(_ms)?\b")
-    modules = [file for file in (ROOT / "streaming").rglob("*.py") if file.parent.name != "settings"]
-    assert any(use.search(module.read_text(encoding="utf-8")) for module in modules)
+    modules = [name for name, file in MODULES.items() if file.parent.name != "settings"]
+    assert any(use.search(SOURCES[name]) for name in modules)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
