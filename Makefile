@@ -32,6 +32,7 @@ demo: setup ## Run a local broker, real consumer groups and the job (ARGS="--for
 # Two workers for two cores: with a third, the first ten minutes of a run came no further. Each has its own Spark session and broker; ARGS="-n 0": a single process.
 WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 KAFKA ?=
+test: export PYTHONDONTWRITEBYTECODE :=# else each of hundreds of processes compiles our code again
 test: setup ## Run all tests but those of test-... below, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
 	@KAFKA=$(KAFKA) $(BIN)/pytest $(WORKERS) $(ARGS)
 
@@ -50,6 +51,10 @@ test-grid: setup ## Test every fault at every moment, and print the grid (45 min
 .PHONY: test-lag
 test-lag: setup ## Compare lag in seconds with records of known times, while job and broker restart
 	@LAG=1 KAFKA=$(KAFKA) $(BIN)/pytest tests/whole/test_lag_is_true.py $(ARGS)
+
+.PHONY: test-expiry
+test-expiry: setup ## Let a broker expire offsets of every kind and compare with what was predicted
+	@EXPIRY=1 KAFKA=$(KAFKA) $(BIN)/pytest tests/job/test_expiry_on_broker.py $(ARGS)
 
 .PHONY: test-clients
 test-clients: setup ## Test serve with clients of other languages; what they need is downloaded

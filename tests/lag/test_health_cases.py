@@ -451,14 +451,15 @@ JITTER = (0, 7, -9, 4, 10, -10, 5, 9, -4)
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_status_over_time(case: Case) -> None:
+    """Looked at every other moment: the next test looks at all of them, in one go."""
     tables = case.tables()
     found = [
         (at / M, expected, row["status"], row["reason"])
-        for at, expected in case.moments()
+        for at, expected in list(case.moments())[::2]
         for row in group_health(tables.assessed(START + at)).to_pylist()
     ]
     assert [one for one in found if one[1] != one[2]] == []
-    assert len(found) >= case.looks
+    assert len(found) >= case.looks // 2
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -510,7 +511,7 @@ def test_a_topic_that_is_not_subscribed_to_does_not_decide() -> None:
     assert (group["status"], group["topic"], group["partitions_not_ok"]) == ("STALLED", "other", 1)
 
 
-STEADY_MOMENTS = range(START - 20 * M, START, 97 * S + 300)
+STEADY_MOMENTS = range(START - 20 * M, START, 131 * S + 300)
 
 
 @pytest.mark.parametrize("sampled_every", [10 * S, M])
@@ -540,7 +541,7 @@ def test_a_topic_that_was_recreated_is_no_rewind(
     world.sampled(new, START + S, START + H, every=sampled_every)
     world.committed(follows(old, -2 * H, 0, every=5 * S, behind=20))
     world.committed(follows(new, 20 * S, H, every=5 * S, behind=60))
-    tables, moments = FollowedTables(world), range(START - 2 * M, START + 20 * M, 37 * S)
+    tables, moments = FollowedTables(world), range(START - 2 * M, START + 20 * M, 61 * S)
     found = {row["status"] for now in moments for row in tables.judged(now)}
     assert ("REWOUND" in found) == expected
     changes = changes_of(tables, moments, HealthRules())
@@ -576,7 +577,7 @@ def changes_of(
 def test_the_past_is_judged_as_the_present_was(name: str) -> None:
     (case,) = (case for case in CASES if case.name == name)
     tables = case.tables()
-    moments = range(START + case.expected[0][0], START + case.until, 7 * M)
+    moments = range(START + case.expected[0][0], START + case.until, 13 * M)
     held, expected = None, []
     for now in moments:
         (row,) = group_health(tables.assessed(now)).to_pylist()

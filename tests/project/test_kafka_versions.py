@@ -71,6 +71,7 @@ def test_nothing_but_the_table_decides_what_is_skipped_on_a_broker() -> None:
         if "mark.broker" in text and module.name not in (
             Path(__file__).name,
             "test_cluster.py",
+            "test_expiry_on_broker.py",
             "test_grid.py",
             "test_kills.py",
             "test_lag_is_true.py",

@@ -150,12 +150,15 @@ class Lake:
 
     def heartbeat(self, ends: Mapping[int, PartitionEnds] | None = None) -> None:
         """Write a heartbeat with the ends of the partitions: at the position, unless others are given."""
+        self._write([], self._beaten(self.tables.progress(), ends), 0)
+
+    def _beaten(self, progress: Progress, ends: Mapping[int, PartitionEnds] | None = None) -> Progress:
+        """Return the progress with what a heartbeat says now."""
         known = {
             number: PartitionEnds(end, end + (number in self.held_back)) for number, end in self.ends.items()
         }
-        progress = self.tables.progress().with_ends({**known, **(ends or {})}, self.now)
-        progress = replace(
-            progress,
+        return replace(
+            progress.with_ends({**known, **(ends or {})}, self.now),
             heartbeat=self.now,
             topic="__consumer_offsets",
             cluster_id="c",
@@ -163,7 +166,6 @@ class Lake:
             rebuild=self.rebuild,
             alerts_evaluated_at=self.evaluated_at,
         )
-        self._write([], progress, 0)
 
     def pass_time(self, milliseconds: int) -> None:
         """Let time pass while the job heartbeats, up to now."""
@@ -215,8 +217,7 @@ class Lake:
         self.ends[source_partition] = max(self._next_offset + 1, self.ends[source_partition])
         progress = self.tables.progress()
         progress = replace(progress, sequence=progress.sequence + 1).with_positions(self.ends)
-        self._write(rows, progress, source_partition)
-        self.heartbeat()
+        self._write(rows, self._beaten(progress), source_partition)
 
     def _write(self, rows: list[dict[str, Any]], progress: Progress, source_partition: int) -> None:
         filled = [row | {"source_partition": source_partition} for row in rows]

@@ -1,7 +1,7 @@
 """Every name is found by every way of asking, whatever stands beside it and however files were written."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +29,8 @@ from streaming.tables.tables import Tables
 
 DAY = 86_400_000
 ENGINES = ("sql", "pyarrow", "pandas", "DuckDB")
+OWN_READERS = ENGINES[:2]
+"""Engines that read files in their own way; the others read them by pyarrow."""
 Found = set[tuple[str, str | None]]
 """The groups and topics of the rows that an answer has; a row of a group has no topic."""
 
@@ -66,41 +68,51 @@ def found_in(rows: list[dict[str, Any]]) -> Found:
     return {(row["group"], row.get("topic")) for row in rows}
 
 
-def by_python(tables: Tables, name: str) -> dict[str, Found]:
+def by_python(tables: Tables, names: list[str]) -> dict[str, Found]:
     queries = OffsetQueries(tables)
-    fetched = queries.fetch_offsets({name: None}).groups[name].partitions
+    fetched = queries.fetch_offsets(dict.fromkeys(names)).groups
     return {
-        "list_offsets": found_in(queries.list_offsets([name]).rows.to_pylist()),
-        "fetch_offsets": {(name, at.topic) for at in fetched},
-        "describe_groups": found_in(queries.describe_groups([name]).rows.to_pylist()),
-        "list_history": found_in(LagQueries(tables).list_history(name, []).rows.to_pylist()),
+        "list_offsets": found_in(queries.list_offsets(names).rows.to_pylist()),
+        "fetch_offsets": {(name, at.topic) for name in names for at in fetched[name].partitions},
+        "describe_groups": found_in(queries.describe_groups(names).rows.to_pylist()),
     }
 
 
-def by_command(tables: Tables, name: str) -> dict[str, Found]:
-    asked = f"""SELECT "group", topic FROM live_offsets WHERE {is_one_of("group", [name])}"""
+def by_command(tables: Tables, names: list[str]) -> dict[str, Found]:
+    """Ask for several names, but `history` for the first of them: it takes one group."""
+    asked = f"""SELECT "group", topic FROM live_offsets WHERE {is_one_of("group", names)}"""
+    wanted = [word for name in names for word in ("--group", name)]
     return {
-        "offsets --group": found_in(commanded(tables, "offsets", "--group", name)),
-        "groups --group": found_in(commanded(tables, "groups", "--group", name)),
-        "history --group": found_in(commanded(tables, "history", "--group", name)),
+        "offsets --group": found_in(commanded(tables, "offsets", *wanted)),
+        "groups --group": found_in(commanded(tables, "groups", *wanted)),
+        "history --group": found_in(commanded(tables, "history", *wanted[:2])),
         "sql": found_in(commanded(tables, "sql", asked)),
     }
 
 
-def by_engines(table: DeltaTable, column: str, value: str) -> dict[str, Found]:
-    """Ask the engines that read a table of offsets or changes without us."""
+def by_engines(
+    table: DeltaTable, column: str, value: str, engines: Collection[str] = OWN_READERS
+) -> dict[str, Found]:
+    """Ask engines that read a table of offsets or changes without us."""
     root = unquote(urlsplit(table.table_uri).path)
     data = table.to_pyarrow_dataset(filesystem=SubTreeFileSystem(root, LocalFileSystem()))  # docs/reading.md
     columns = ["group", "topic"]
-    duck = duckdb.execute(f'SELECT "group", topic FROM data WHERE "{column}" = $1', [value])
-    return {
-        "sql": found_in(select(f"SELECT * FROM t WHERE {is_one_of(column, [value])}", t=table).to_pylist()),
-        "pyarrow": found_in(data.to_table(columns, filter=ds.field(column) == value).to_pylist()),
-        "pandas": found_in(
+    asked: dict[str, Callable[[], Found]] = {
+        "sql": lambda: found_in(
+            select(f"SELECT * FROM t WHERE {is_one_of(column, [value])}", t=table).to_pylist()
+        ),
+        "pyarrow": lambda: found_in(data.to_table(columns, filter=ds.field(column) == value).to_pylist()),
+        "pandas": lambda: found_in(
             table.to_pandas(columns=columns, filters=[(column, "==", value)]).to_dict("records")
         ),
-        "DuckDB": set(duck.fetchall()),
+        "DuckDB": lambda: by_duckdb(data, column, value),
     }
+    return {engine: asked[engine]() for engine in engines}
+
+
+def by_duckdb(data: ds.Dataset, column: str, value: str) -> Found:
+    asked = f'SELECT "group", topic FROM data WHERE "{column}" = $1'  # `data`: the argument
+    return set(duckdb.execute(asked, [value]).fetchall())
 
 
 # --- how files come about --------------------------------------------------------------------------------
@@ -152,25 +164,34 @@ def tables(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return made(tmp_path_factory.mktemp("found") / "tables")
 
 
+FEW = [NAMES[start::7] for start in range(7)]
+
+
 def test_python_finds_every_name(tables: Tables) -> None:
-    for name in NAMES:
-        wanted = {(name, TOGETHER), (name, APART)}
-        assert by_python(tables, name) == {
+    for names in FEW:
+        wanted = {(name, topic) for name in names for topic in (TOGETHER, APART)}
+        assert by_python(tables, names) == {
             "list_offsets": wanted,
             "fetch_offsets": wanted,
-            "describe_groups": {(name, None)},
-            "list_history": wanted,
+            "describe_groups": {(name, None) for name in names},
         }
+
+
+def test_python_finds_the_history_of_every_name(tables: Tables) -> None:
+    queries = LagQueries(tables)
+    for name in NAMES:
+        found = found_in(queries.list_history(name, []).rows.to_pylist())
+        assert found == {(name, TOGETHER), (name, APART)}
 
 
 def test_commands_find_every_name(tmp_path: Path) -> None:
     tables = folded(tmp_path)
-    for name in NAMES:
-        wanted = {(name, TOGETHER), (name, APART)}
-        assert by_command(tables, name) == {
+    for names in FEW:
+        wanted = {(name, topic) for name in names for topic in (TOGETHER, APART)}
+        assert by_command(tables, names) == {
             "offsets --group": wanted,
-            "groups --group": {(name, None)},
-            "history --group": wanted,
+            "groups --group": {(name, None) for name in names},
+            "history --group": {(names[0], TOGETHER), (names[0], APART)},
             "sql": wanted,
         }
 
@@ -179,14 +200,14 @@ def test_other_engines_find_every_name_in_changes(tables: Tables) -> None:
     changes = tables.delta("changes")
     for name in NAMES:
         wanted = {(name, TOGETHER), (name, APART), (name, None)}
-        assert by_engines(changes, "group", name) == dict.fromkeys(ENGINES, wanted)
+        assert by_engines(changes, "group", name) == dict.fromkeys(OWN_READERS, wanted)
 
 
 def test_other_engines_find_every_name_in_changes_that_are_compacted(tmp_path: Path) -> None:
     changes = compacted(tmp_path).delta("changes")
     for name in NAMES:
         wanted = {(name, TOGETHER), (name, APART), (name, None)}
-        assert by_engines(changes, "group", name) == dict.fromkeys(ENGINES, wanted)
+        assert by_engines(changes, "group", name) == dict.fromkeys(OWN_READERS, wanted)
 
 
 @pytest.mark.parametrize("column", ["group", "metadata"])
@@ -195,7 +216,7 @@ def test_other_engines_find_every_text_of_folded_offsets(tmp_path: Path, column:
     for name in NAMES:
         wanted = {(name, TOGETHER), (name, APART)}
         value = metadata_of(name) if column == "metadata" else name
-        assert by_engines(offsets, column, value) == dict.fromkeys(ENGINES, wanted)
+        assert by_engines(offsets, column, value, ENGINES) == dict.fromkeys(ENGINES, wanted)
 
 
 def test_other_engines_find_every_folded_group(tmp_path: Path) -> None:
@@ -215,7 +236,7 @@ def test_other_engines_find_every_removed_offset_after_its_day_has_left_the_hist
     assert rows_dropped(tables, "changes", at=9 * DAY) == len(NAMES) + 2
     changes = tables.delta("changes")
     for name in NAMES:
-        assert by_engines(changes, "group", name) == {engine: {(name, TOGETHER)} for engine in ENGINES}
+        assert by_engines(changes, "group", name) == {engine: {(name, TOGETHER)} for engine in OWN_READERS}
 
 
 def test_other_engines_find_every_alert_also_after_closed_ones_have_left(tmp_path: Path) -> None:
@@ -237,7 +258,7 @@ def test_other_engines_find_every_alert_also_after_closed_ones_have_left(tmp_pat
 def check_alerts(tables: Tables, names: list[str]) -> None:
     alerts = tables.delta("alerts")
     for name in names:
-        assert by_engines(alerts, "group", name) == {engine: {(name, "t")} for engine in ENGINES}
+        assert by_engines(alerts, "group", name) == {engine: {(name, "t")} for engine in OWN_READERS}
 
 
 # --- any names -------------------------------------------------------------------------------------------
@@ -265,5 +286,6 @@ def test_any_names_are_found_beside_any_others(names: list[str]) -> None:
         for name in names:
             wanted = {(name, TOGETHER)}
             for table in ("changes", "offsets"):
-                assert by_engines(tables.delta(table), "group", name) == dict.fromkeys(ENGINES, wanted)
+                found = by_engines(tables.delta(table), "group", name, ENGINES)
+                assert found == dict.fromkeys(ENGINES, wanted)
             assert found_in(tables.read([name]).offsets.to_pylist()) == wanted
