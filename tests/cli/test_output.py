@@ -128,25 +128,19 @@ def read(text: str) -> Any:
 
 
 @pytest.mark.parametrize("output", ["json", "document", "csv", "table"])
-def test_every_value_of_a_query_can_be_printed(root: str, output: str) -> None:
-    ran = subprocess.run(
-        [*COMMAND, "sql", QUERY, "--output", output, "--table-root", root],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    *footers, said = ran.stderr.splitlines()
-    assert (ran.returncode, len(footers)) == (0, output == "table")
+def test_every_value_of_a_query_can_be_printed(offsetlake: Any, root: str, output: str) -> None:
+    ran = offsetlake("sql", QUERY, "--output", output, "--table-root", root)
+    *footers, said = ran.err.splitlines()
+    assert (ran.code, len(footers)) == (0, output == "table")
     assert said.startswith("offsetlake: the job's last heartbeat was ")
     if output in ("json", "document"):
-        found = read(ran.stdout)
+        found = read(ran.out)
         (row,) = found["rows"] if output == "document" else found
         assert (row["a"], row["b"], row["d"], row["e"]) == ("NaN", ["Infinity", "-Infinity"], "P1M", "PT1S")
         assert (row["f"]["x"], row["g"], row["h"], row["i"]) == ("78", [["k", "NaN"]], "1.50", None)
         assert row["c"].endswith("Z")
     else:
-        assert all(text in ran.stdout for text in ("NaN", "P1M", "PT1S", "1.50"))
+        assert all(text in ran.out for text in ("NaN", "P1M", "PT1S", "1.50"))
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,13 @@ def test_the_job_outlasts_a_restart_of_the_brokers(
     running = threading.Thread(target=job.run, args=(stop,))
     running.start()
     try:
-        for offset, end in ((2, broker.stop), (3, broker.kill)):
-            kafka.commit_offsets(bootstrap, "g", {("t", 0): offset})
-            kafka.wait_until(lambda wanted=offset: committed(job) == {"g": wanted}, "it", timeout_s=90)
-            job.said.clear()
-            end()
-            kafka.wait_until(lambda: has_said(job, *ABSENT), "the job to notice", timeout_s=90)
-            broker.start()
-            kafka.wait_until(lambda: has_said(job, "answers again"), "a heartbeat")
+        kafka.commit_offsets(bootstrap, "g", {("t", 0): 3})
+        kafka.wait_until(lambda: committed(job) == {"g": 3}, "it", timeout_s=90)
+        job.said.clear()
+        broker.kill()  # harder on the job than an end in good order, as in `make test-grid`
+        kafka.wait_until(lambda: has_said(job, *ABSENT), "the job to notice", timeout_s=90)
+        broker.start()
+        kafka.wait_until(lambda: has_said(job, "answers again"), "a heartbeat")
         kafka.commit_offsets(bootstrap, "h", {("t", 0): 4})
         kafka.wait_until(lambda: committed(job) == {"g": 3, "h": 4}, "the commit after it", timeout_s=120)
     finally:

@@ -109,11 +109,12 @@ class Shell:
             kill_session(process.pid)
             process.wait()
 
-    def run(self, command: str) -> None:
-        """Run a command line to its end, which must be the one that is expected."""
+    def run(self, command: str) -> str:
+        """Run a command line to its end, which must be the one that is expected; return what it printed."""
         with self.started(command) as process:
             code = process.wait(LIMIT_S)
             assert code == bool(FAILS.match(command)), f"{command}\n{self.output.read_text()}"
+            return self.output.read_text()
 
     def serve(self, command: str) -> None:
         """Run a command line that answers over the wire, until it says so, and stop it."""
@@ -170,7 +171,9 @@ def test_the_commands_of_the_documentation_do_what_they_say(
         assert "Traceback" not in said.read_text()
     for command in all_of_them:
         if not may_run_beside_the_job(command) and not serves(command):
-            shell.run(command)
+            printed = shell.run(command)
+            if "--once" in command:
+                assert re.search(r"\bbatch \d+: .*\n(.*\n)*\S+ stopped\n$", printed), printed
     assert not (tmp_path / "warehouse").exists()
     [row] = Tables(str(tmp_path / "lake")).read(["billing"]).offsets.to_pylist()
     assert row["committed_offset"] == 431
