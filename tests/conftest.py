@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import hypothesis
 import pytest
 import xdist
+from consumer_groups_tool import start_consumer_groups
+from java_lines import JavaLines
 from java_records import JavaRecords, start_java_records
 from kafka_versions import DEFAULT, VERSIONS, KafkaVersion, chosen_version, header, missing_features
 from logged import logged
@@ -169,6 +171,13 @@ def java_records(java_jars: Path) -> Iterator[JavaRecords]:
     """Kafka's own record classes, in one Java process for the whole run."""
     with start_java_records(java_jars) as oracle:
         yield oracle
+
+
+@pytest.fixture(scope="session")
+def consumer_groups() -> Iterator[JavaLines]:
+    """Kafka's own tool for consumer groups, in one Java process for the whole run: see `told_by`."""
+    with start_consumer_groups() as tool:
+        yield tool
 
 
 # --- Spark: mark a test that uses these with `spark` -----------------------------------------------------

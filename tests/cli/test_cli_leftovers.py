@@ -9,10 +9,11 @@ from typing import Any
 
 import kafka_clients as kafka
 import pytest
-from consumer_groups_tool import consumer_groups
+from consumer_groups_tool import told_by
 from hostile_names import NAMES
 from hypothesis import given
 from hypothesis import strategies as st
+from java_lines import JavaLines
 from log_end_rows import gone, of_topic, rows_of
 from table_batches import Batch, append, group, offset
 
@@ -276,7 +277,7 @@ def test_lines_are_one_for_each_command_whatever_the_names(world: World, lines: 
 @pytest.mark.broker
 @pytest.mark.slow
 def test_kafka_s_own_tool_deletes_what_the_lines_say(
-    tmp_path: Path, offsetlake: Any, broker: LocalBroker
+    tmp_path: Path, offsetlake: Any, broker: LocalBroker, consumer_groups: JavaLines
 ) -> None:
     bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"left-over": 2, "still-read": 1})
@@ -301,7 +302,7 @@ def test_kafka_s_own_tool_deletes_what_the_lines_say(
         for line in ended.out.splitlines():
             if not line.startswith("#"):
                 _tool, _option, _server, *arguments = read_back("sh", [line])
-                consumer_groups(bootstrap, *arguments)
+                told_by(consumer_groups, bootstrap, *arguments)
 
     assert len(committed()) == 6
     run("--topic", "left-over")

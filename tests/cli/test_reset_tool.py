@@ -5,7 +5,8 @@ from pathlib import Path
 import kafka_clients as kafka
 import pyarrow as pa
 import pytest
-from consumer_groups_tool import consumer_groups
+from consumer_groups_tool import told_by
+from java_lines import JavaLines
 
 from streaming.demo.local_broker import LocalBroker
 from streaming.queries.reset_csv import reset_lines
@@ -25,13 +26,15 @@ def server(broker: LocalBroker) -> str:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_tool_reads_what_was_written_for_it(server: str, tmp_path: Path, count: int) -> None:
+def test_the_tool_reads_what_was_written_for_it(
+    server: str, tmp_path: Path, consumer_groups: JavaLines, count: int
+) -> None:
     groups = NAMES[:count]
     rows = {"group": groups, "topic": [TOPIC] * count, "partition": [0] * count, "at": [0] * count}
     file = tmp_path / "positions.csv"
     file.write_text("".join(reset_lines(pa.table(rows), "at", one_group=count == 1)), encoding="utf-8")
     named = [argument for group in groups for argument in ("--group", group)]
-    said = consumer_groups(server, "--reset-offsets", "--from-file", str(file), "--dry-run", *named)
+    said = told_by(consumer_groups, server, "--reset-offsets", "--from-file", str(file), "--dry-run", *named)
     plan = [line.split()[-3:] for line in said.splitlines() if line.rstrip().endswith(" 0") and TOPIC in line]
     assert plan == [[TOPIC, "0", "0"]] * count, said
     assert ("Exception" in said) == (count > 1)  # it tries the form for one group first, and says so

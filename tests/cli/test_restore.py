@@ -6,7 +6,8 @@ from typing import Any
 
 import kafka_clients as kafka
 import pytest
-from consumer_groups_tool import consumer_groups
+from consumer_groups_tool import told_by
+from java_lines import JavaLines
 from lag_tables import SOURCE, LagTables
 from table_batches import Batch, append, group, offset
 
@@ -127,7 +128,7 @@ def test_a_group_and_a_moment_are_needed(restore: Any, arguments: list[str], mes
 @pytest.mark.broker
 @pytest.mark.slow
 def test_kafka_s_own_tool_takes_the_file_dry_and_in_earnest(
-    tmp_path: Path, offsetlake: Any, broker: LocalBroker
+    tmp_path: Path, offsetlake: Any, broker: LocalBroker, consumer_groups: JavaLines
 ) -> None:
     bootstrap, group = broker.bootstrap_servers, 'put "back", restore'
     kafka.create_topics(bootstrap, {"restored": 2})
@@ -154,8 +155,8 @@ def test_kafka_s_own_tool_takes_the_file_dry_and_in_earnest(
         found = kafka.broker_offsets(bootstrap)
         return {(key.topic, key.partition): one.offset for key, one in found.items() if key.group == group}
 
-    said = consumer_groups(bootstrap, *reset, "--dry-run")
+    said = told_by(consumer_groups, bootstrap, *reset, "--dry-run")
     assert said.count(" restored ") == 2
     assert committed() == dict.fromkeys(positions, 7)
-    consumer_groups(bootstrap, *reset, "--execute")
+    told_by(consumer_groups, bootstrap, *reset, "--execute")
     assert committed() == positions

@@ -60,8 +60,16 @@ def lines_of(tool: JavaLines, bootstrap: str, arguments: Sequence[str]) -> tuple
     return ran["code"], sorted(line for line in lines if line)
 
 
+def told_by(tool: JavaLines, bootstrap: str, *arguments: str) -> str:
+    """Return what the tool prints on both outputs; it must succeed."""
+    ran = tool.ask({"run": ["--bootstrap-server", bootstrap, *arguments]})
+    assert ran["code"] == 0, ran["out"]
+    told: str = ran["out"]
+    return told
+
+
 def consumer_groups(bootstrap: str, *arguments: str, timeout_s: float = 60) -> str:
-    """Run Kafka's own tool; return what it prints on both outputs."""
+    """Run Kafka's own tool in a process of its own; return what it prints on both outputs."""
     path = ":".join(f"{ensure_jars(name)}/*" for name in ("tools", "broker"))
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     command = [str(find_java()), "-cp", path, tool, "--bootstrap-server", bootstrap, *arguments]

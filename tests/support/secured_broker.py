@@ -149,18 +149,14 @@ def secured_broker(directory: Path, version: KafkaVersion) -> Iterator[SecuredBr
 def make_certificates(folder: Path) -> None:
     """Make a CA (`truststore.p12`, `ca.pem`) and a certificate of 127.0.0.1 that it signed (`server.p12`)."""
     folder.mkdir(parents=True)
-    ca = ("-keystore", "ca.p12", "-alias", "ca")
-    server = ("-keystore", "server.p12", "-alias", "server")
-    named = ("-ext", "san=ip:127.0.0.1,dns:localhost")
+    store, ca = ("-keystore", "server.p12"), ("-alias", "ca")
+    server = ("-alias", "server", "-signer", "ca", "-ext", "san=ip:127.0.0.1,dns:localhost")
     key = ("-keyalg", "EC", "-validity", "2")
-    _keytool(folder, "-genkeypair", *ca, *key, "-dname", "CN=CA of a test", "-ext", "bc:c")
-    _keytool(folder, "-exportcert", *ca, "-rfc", "-file", "ca.pem")
-    _keytool(folder, "-importcert", "-keystore", "truststore.p12", "-alias", "ca", "-file", "ca.pem")
-    _keytool(folder, "-genkeypair", *server, *key, "-dname", "CN=broker of a test", *named)
-    _keytool(folder, "-certreq", *server, "-file", "server.csr")
-    _keytool(folder, "-gencert", *ca, "-infile", "server.csr", "-outfile", "server.pem", "-rfc", *named)
-    _keytool(folder, "-importcert", "-keystore", "server.p12", "-alias", "ca", "-file", "ca.pem")
-    _keytool(folder, "-importcert", *server, "-file", "server.pem")
+    _keytool(folder, "-genkeypair", *store, *ca, *key, "-dname", "CN=CA of a test", "-ext", "bc:c")
+    _keytool(folder, "-exportcert", *store, *ca, "-rfc", "-file", "ca.pem")
+    _keytool(folder, "-importcert", "-keystore", "truststore.p12", *ca, "-file", "ca.pem")
+    _keytool(folder, "-genkeypair", *store, *server, *key, "-dname", "CN=broker of a test")
+    _keytool(folder, "-delete", *store, *ca)
 
 
 def _keytool(folder: Path, *arguments: str) -> None:
