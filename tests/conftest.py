@@ -237,17 +237,17 @@ def tables(tmp_path: Path) -> Tables:
     return made
 
 
-# --- pages: tables and a server that the tests of pages only read ------------------------------------------
+# --- pages: tables and a server that the tests of a module only read ---------------------------------------
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def page_world(tmp_path_factory: pytest.TempPathFactory) -> "PageWorld":
     from page_world import PageWorld
 
     return PageWorld(tmp_path_factory.mktemp("pages") / "tables", now_ms())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its threads must not run beside tests of other modules
 def page_endpoint(page_world: "PageWorld") -> Iterator["Opened"]:
     from http_endpoint import opened
 

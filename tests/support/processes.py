@@ -53,8 +53,10 @@ def parts_of(processes: Iterable[int], driver: int) -> dict[int, str]:
     found = {}
     for pid in processes:
         with suppress(OSError):
-            is_java = (_PROC / f"{pid}/exe").readlink().name == "java"
-            is_worker = b"pyspark.worker" in (_PROC / f"{pid}/cmdline").read_bytes()
+            command = (_PROC / f"{pid}/cmdline").read_bytes()
+            is_launcher = b"org.apache.spark.launcher.Main" in command  # it prints how to start the JVM
+            is_java = (_PROC / f"{pid}/exe").readlink().name == "java" and not is_launcher
+            is_worker = b"pyspark.worker" in command
             found[pid] = (
                 DRIVER if pid == driver else JVM if is_java else WORKERS if is_worker else STARTED_BY_JVM
             )
