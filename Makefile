@@ -52,10 +52,6 @@ test-grid: setup ## Test every fault at every moment, and print the grid (45 min
 test-lag: setup ## Compare lag in seconds with records of known times, while job and broker restart
 	@LAG=1 KAFKA=$(KAFKA) $(BIN)/pytest tests/whole/test_lag_is_true.py $(ARGS)
 
-.PHONY: test-expiry
-test-expiry: setup ## Let a broker expire offsets of every kind and compare with what was predicted
-	@EXPIRY=1 KAFKA=$(KAFKA) $(BIN)/pytest tests/job/test_expiry_on_broker.py $(ARGS)
-
 .PHONY: test-clients
 test-clients: setup ## Test serve with clients of other languages; what they need is downloaded
 	@CLIENTS=1 $(BIN)/pytest tests/serve/clients $(ARGS)

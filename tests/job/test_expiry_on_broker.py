@@ -2,14 +2,9 @@
 
 All groups share one broker, one job and one wait. `Watched` is what was seen of it; each test looks at one
 side of that.
-
-Only `make test-expiry` runs this (it sets EXPIRY). It judges the rules by a broker; `make test` judges them
-by Kafka's source (tests/expiry/test_rules.py), causes and alerts by tables, and the file with lost positions
-by Kafka's tool (tests/cli/test_reset_tool.py, test_restore.py).
 """
 
 import csv
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -39,12 +34,7 @@ from streaming.queries.removed import list_removed, restorable
 from streaming.queries.reset_csv import reset_lines
 from streaming.tables.tables import Tables
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.skipif("EXPIRY" not in os.environ, reason="`make test-expiry` runs it"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 CHECK_INTERVAL: Final = timedelta(seconds=5)
 A_FEW_SECONDS: Final = timedelta(seconds=5)
