@@ -25,18 +25,18 @@ _MOST_ROWS: Final = 20_000
 """Rows held at most, of about 2 kB each with what the engine keeps beside them. A group with more rows is not
 held."""
 
-_MOST_GROUPS: Final = 1_000  # with those of which only the size is known
+_MOST_GROUPS: Final = 1_000  # including groups with too many rows, of which none is held
 
 _COLUMNS: Final = pa.schema([field for field in CHANGES if field.name not in ("progress", "day")])
 
 
-@dataclass(frozen=True)
-class _Key:
-    """A group in one table; another start of its history, because then old rows were dropped."""
+_Contents = tuple[str, date]
 
-    table: str
-    start: date
-    group: str
+
+def _contents_of(changes: DeltaTable) -> _Contents:
+    """Return what identifies the rows of a table up to any sequence: its id, and the start of its history,
+    before which rows were dropped."""
+    return str(changes.metadata().id), history_start(changes)
 
 
 @dataclass(eq=False)
@@ -67,14 +67,14 @@ class HeldRewinds:
 
     def __init__(self) -> None:
         self._lock: Final = Lock()
-        self._table: tuple[str, date] | None = None
+        self._table: _Contents | None = None
         self._since, self._sequence, self._rows = 0, -1, no_rows(REWINDS)
 
     def of(self, changes: DeltaTable, *, up_to: int, since: int) -> pa.Table:
         """Return the rewinds (schema `REWINDS`) up to a sequence, written since a moment (ms), in the order
         of the log; see `feed.rewinds_between`."""
         with self._lock:
-            table = str(changes.metadata().id), history_start(changes)
+            table = _contents_of(changes)
             if table != self._table or since < self._since:
                 self._sequence, self._rows = -1, no_rows(REWINDS)
             if self._sequence < up_to:
@@ -90,7 +90,7 @@ class HeldChanges:
 
     def __init__(self, most_rows: int = _MOST_ROWS) -> None:
         self._most_rows: Final = most_rows
-        self._held: OrderedDict[_Key, _Held] = OrderedDict()
+        self._held: OrderedDict[tuple[_Contents, str], _Held] = OrderedDict()
         self._lock: Final = Lock()
 
     def of(self, changes: DeltaTable, group: str, sequence: int) -> HeldRows | None:
@@ -99,7 +99,7 @@ class HeldChanges:
 
         Raises `QueryFailedError`, and `OSError` if there is no place for a temporary file.
         """
-        key = _Key(str(changes.metadata().id), history_start(changes), group)
+        key = _contents_of(changes), group
         with self._lock:
             held = self._held.setdefault(key, _Held())
             self._held.move_to_end(key)

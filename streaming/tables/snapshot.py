@@ -309,7 +309,7 @@ class Snapshot:
 
         def changed(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
-            return groups_between(self._changes_of(of), of, up_to=up_to, since=since + 1, until=until)
+            return groups_between(self._tables.changes_of(of), of, up_to=up_to, since=since + 1, until=until)
 
         return pa.concat_tables([before.append_column("written_at", at), _of(groups, changed)])
 
@@ -340,14 +340,18 @@ class Snapshot:
 
         def steps(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
-            return read_steps(self._changes_of(of), of, up_to=up_to, since=since, until=until, events=events)
+            return read_steps(
+                self._tables.changes_of(of), of, up_to=up_to, since=since, until=until, events=events
+            )
 
         return _of(groups, steps)
 
     def commits_by_hour(self, groups: Sequence[str], *, since: int) -> pa.Table:
         """Read the number of commits and changes of offsets of groups in each hour (UTC) since a moment (ms;
         schema `COMMITS_BY_HOUR`)."""
-        return commits_by_hour(self._changes_of(groups), groups, up_to=self.progress.sequence, since=since)
+        return commits_by_hour(
+            self._tables.changes_of(groups), groups, up_to=self.progress.sequence, since=since
+        )
 
     def commits(
         self,
@@ -363,7 +367,7 @@ class Snapshot:
         def commits(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
             return commits_between(
-                self._changes_of(of), of, up_to=up_to, since=since, until=until, in_order=in_order
+                self._tables.changes_of(of), of, up_to=up_to, since=since, until=until, in_order=in_order
             )
 
         return _of(groups, commits)
@@ -375,7 +379,7 @@ class Snapshot:
         def pauses(of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
             return pauses_since(
-                self._changes_of(of), of, up_to=up_to, since=since, longer_than_ms=longer_than_ms
+                self._tables.changes_of(of), of, up_to=up_to, since=since, longer_than_ms=longer_than_ms
             )
 
         return _of(groups, pauses)
@@ -394,7 +398,7 @@ class Snapshot:
         return _of(
             groups,
             lambda of: rewinds_between(
-                self._changes_of(of), of, after=after, up_to=up_to, since=since, until=until
+                self._tables.changes_of(of), of, after=after, up_to=up_to, since=since, until=until
             ),
         )
 
@@ -406,7 +410,9 @@ class Snapshot:
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the states and members of groups (None: all) over the kept history (schema `GROUP_STEPS`), in
         no order."""
-        return _of(groups, lambda of: group_steps(self._changes_of(of), of, up_to=self.progress.sequence))
+        return _of(
+            groups, lambda of: group_steps(self._tables.changes_of(of), of, up_to=self.progress.sequence)
+        )
 
     def ends_between(
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
@@ -432,20 +438,19 @@ class Snapshot:
     def first_set(self, group: str, *, after: int) -> int | None:
         """Return when (ms) a group or an offset of it was first written after a moment (ms); None: not
         since."""
-        return first_set(self._changes_of([group]), group, after=after)
+        return first_set(self._tables.changes_of([group]), group, after=after)
 
     def removals(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the removed offsets (schema `REMOVALS`) of groups (None: all), in no order."""
-        return _of(groups, lambda of: removals_of(self._changes_of(of), of, up_to=self.progress.sequence))
-
-    def _changes_of(self, groups: Sequence[str] | None) -> Queryable:
-        return self._tables.changes_of(groups)
+        return _of(
+            groups, lambda of: removals_of(self._tables.changes_of(of), of, up_to=self.progress.sequence)
+        )
 
     def _rows(self, name: str, groups: Sequence[str] | None, columns: pa.Schema | None = None) -> pa.Table:
         base, changes = self._tables.base(name)
 
         def rows(of: Sequence[str] | None) -> pa.Table:
-            own = self._changes_of(of) if changes is self._changes else changes
+            own = self._tables.changes_of(of) if changes is self._changes else changes
             return rows_at(name, base, own, self.progress.sequence, of, columns)
 
         return _of(groups, rows)
@@ -462,7 +467,7 @@ class Snapshot:
         return keys
 
     def _keys_in_changes(self, groups: Sequence[str] | None) -> pa.Table:
-        return keys_in(self._changes_of(groups), groups, up_to=self.progress.sequence)
+        return keys_in(self._tables.changes_of(groups), groups, up_to=self.progress.sequence)
 
 
 class PresentSnapshot(Snapshot):

@@ -21,8 +21,8 @@ _TIMES: Final = ("commit_timestamp", "expire_timestamp", "source_timestamp")
 
 
 def offset_rows(snapshot: MemorySnapshot, group: int | None = None) -> pa.Table:
-    """Return the n offsets of a snapshot (schema `OFFSET_ROWS`), or those of the group at a place, in its
-    order."""
+    """Return the offsets of a snapshot (schema `OFFSET_ROWS`) in its order: all, or (`group`, a place) those
+    of one group."""
     offsets, topics = snapshot.offsets, snapshot.topics
     columns = offsets.columns if group is None else offsets.of(group)
     place = columns.place.astype(np.int64)
@@ -42,7 +42,7 @@ def offset_rows(snapshot: MemorySnapshot, group: int | None = None) -> pa.Table:
 
 def group_rows(snapshot: MemorySnapshot, group: int | None = None) -> pa.Table:
     """Return the groups that have a row (schema `GROUPS`, except that members are as the snapshot holds
-    them), in its order; or only the group at a place."""
+    them), in its order: all, or (`group`, a place) one."""
     groups, some = snapshot.groups, slice(None) if group is None else slice(group, group + 1)
     is_described, rows = from_mask(groups.is_described[some]), groups.rows[some]
     members = rows.schema.field("members")

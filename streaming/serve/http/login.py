@@ -129,11 +129,8 @@ class Login:
             return PlainTextResponse(_OTHER_ORIGIN, 403, _NO_STORE)
         if "token" not in fields:
             return PlainTextResponse(_NO_FORM, 400, _NO_STORE)
-        peer, now, path = (
-            peer_of(request, is_behind_proxy=self._is_behind_proxy),
-            monotonic(),
-            fields.get("next", "/"),
-        )
+        peer = peer_of(request, is_behind_proxy=self._is_behind_proxy)
+        now, path = monotonic(), fields.get("next", "/")
         wait = math.ceil(self._attempts.wait_s(peer, now))
         if wait:
             seconds = "1 second" if wait == 1 else f"{wait} seconds"

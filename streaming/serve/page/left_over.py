@@ -11,10 +11,11 @@ from streaming.serve.page.assessed import times_of, words_of
 
 
 def leftover_rows(assessment: Assessment, idle_ms: int, group: int | None = None) -> pa.Table:
-    """Return the left-over offsets by group and topic (schema `LEFTOVERS`), of loaded offsets partitions, as
-    of the moment of the assessment, or only those of the group at a place.
+    """Return the left-over offsets by group and topic (schema `LEFTOVERS`) at the moment of the assessment:
+    all, or (`group`, a place) those of one group.
 
-    Groups without members count after `idle_ms` without a commit.
+    Offsets partitions that are loading are left out. Groups without members count after `idle_ms` without a
+    commit.
     """
     snapshot, moment = assessment.snapshot, assessment.moment
     topics, groups = snapshot.topics, group_rows(snapshot, group)

@@ -27,7 +27,7 @@ _MARKS: Final = {
     ),
     NOT_SUBSCRIBED: "The group no longer subscribes to this topic.",
     MARKERS: (
-        "The lag time is unknown: the unread records may be markers of transactions, which nobody reads."
+        "The lag time is unknown: the unread records may be transaction markers, which consumers never get."
     ),
 }
 

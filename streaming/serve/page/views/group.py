@@ -422,7 +422,7 @@ def _commits_by_hour(hours: pa.Table, since: int, until: int) -> Chart | None:
     start = since // HOUR_MS * HOUR_MS
     counts = [0] * int((until - start) // HOUR_MS + 1)
     for hour, commits in zip(
-        *(to_milliseconds(hours["hour"]).to_pylist(), hours["commits"].to_pylist()), strict=True
+        to_milliseconds(hours["hour"]).to_pylist(), hours["commits"].to_pylist(), strict=True
     ):
         if start <= hour <= until:
             counts[(hour - start) // HOUR_MS] = commits or 0
