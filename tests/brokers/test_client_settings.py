@@ -62,10 +62,19 @@ def test_jaas_that_cannot_be_translated_is_explained(entry: str, message: str) -
     assert "s3cret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "plain", ""])
+EXPECTED = "expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, found"
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "oauthbearer", "plain", ""])
 def test_other_mechanisms_are_refused(mechanism: str) -> None:
-    with pytest.raises(MisuseError, match="expected PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, found"):
+    with pytest.raises(MisuseError, match=EXPECTED):
         librdkafka_settings({"sasl.mechanism": mechanism})
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "sasl_plaintext"])
+def test_kerberos_is_refused_with_the_reason_also_as_the_default(protocol: str) -> None:
+    with pytest.raises(MisuseError, match=rf"{EXPECTED} 'GSSAPI' \(Kafka's default\)\. .*without Kerberos"):
+        librdkafka_settings({"security.protocol": protocol})
 
 
 # --- TLS -------------------------------------------------------------------------------------------------
@@ -121,7 +130,7 @@ def test_the_password_of_a_trust_store_is_given_to_keytool_by_a_pipe(
         f"cat {stores / 'certificate.pem'}\n"
     )
     keytool.chmod(0o700)
-    monkeypatch.setattr("streaming.brokers.client_settings.find_java", lambda: tmp_path / "java")
+    monkeypatch.setattr("streaming.brokers.tls.find_java", lambda: tmp_path / "java")
     given = {"ssl.truststore.location": "/keys/trust.p12", "ssl.truststore.password": "s3cr3t"}
     assert "ssl.ca.pem" in librdkafka_settings(given)
     assert (tmp_path / "read").read_text() == "s3cr3t\n"

@@ -1,0 +1,19 @@
+"""JAAS entries: what is written is read again."""
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from streaming.brokers.jaas import JaasEntry, read_jaas, written_jaas
+
+NAMES = st.from_regex(r"[A-Za-z][\w.-]{0,20}", fullmatch=True)
+
+
+@given(st.dictionaries(NAMES, st.text(max_size=50)))
+def test_an_entry_that_was_written_is_read_again(options: dict[str, str]) -> None:
+    entry = JaasEntry("org.example.LoginModule", options)
+    assert read_jaas(written_jaas(entry)) == entry
+
+
+def test_an_entry_is_one_line_as_kafka_requires() -> None:
+    written = written_jaas(JaasEntry("M", {"a": 'q"\\', "b": "x\r\ny;"}))
+    assert written == 'M required a="q\\"\\\\" b="x\\r\\ny;";'
