@@ -30,7 +30,7 @@ from streaming.brokers.answers import (
     topic_id_of,
 )
 from streaming.brokers.client_log import ClientLog
-from streaming.brokers.client_settings import librdkafka_settings
+from streaming.brokers.client_settings import librdkafka_settings, secrets_of
 from streaming.brokers.facts import (
     ASSIGNORS,
     CHECK_INTERVAL,
@@ -73,16 +73,34 @@ class Broker:
 
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
-        self._log = ClientLog()
         self._may_have_moved = False
+        settings = librdkafka_settings(source.client)
+        self._log = ClientLog(secrets=secrets_of(settings))
+        self._admin = self._new_client(settings)
+        self._replaced: AdminClient | None = None
+        self._was_answered = False
+
+    def sign_in_again(self) -> None:
+        """Use a new client for the next requests: it reads the files of certificates, and requests a token.
+
+        The one before has read them at its start, and keeps a token that has expired: if brokers have
+        accepted it before, its refusals do not count. Raises `MisuseError` as at the start.
+        """
+        before, self._admin = self._admin, self._new_client(librdkafka_settings(self._source.client))
+        self._replaced = before  # other threads may still wait for its answers
+        if self._was_answered:
+            self._log.answered()
+        self._was_answered = False
+
+    def _new_client(self, translated: Mapping[str, str]) -> AdminClient:
         settings: dict[str, Any] = {
             "client.id": "offsetlake",
-            **librdkafka_settings(source.client),
-            "bootstrap.servers": source.bootstrap_servers,
+            **translated,
+            "bootstrap.servers": self._source.bootstrap_servers,
             "error_cb": self._log.error,
         }
         try:
-            self._admin = AdminClient(settings, logger=self._log)
+            return AdminClient(settings, logger=self._log)
         except KafkaException as error:
             raise MisuseError(
                 "setting up a Kafka client: expected settings that librdkafka takes, "
@@ -290,7 +308,7 @@ class Broker:
             metadata = self._admin.list_topics(timeout=timeout_s)
         except KafkaException as error:
             raise self._unreachable(error, timeout_s) from error
-        self._log.answered()
+        self._answered()
         return metadata
 
     def _list_offsets(
@@ -341,7 +359,7 @@ class Broker:
             else:
                 found[partition.topic, partition.partition] = answer.offset
         if found:
-            self._log.answered()
+            self._answered()
         self._may_have_moved = failure is not None
         # a broker refused, perhaps because it is no longer the leader
         if failure is not None and failure.args[0].code() > 0:
@@ -355,6 +373,10 @@ class Broker:
         with suppress(BrokerError):
             self._metadata(QUICK_TIMEOUT_S)
 
+    def _answered(self) -> None:
+        self._log.answered()
+        self._was_answered = True
+
     def _newest_failure(self) -> str:
         """Return why the last connection failed; empty if none has."""
         self._admin.poll(0)  # delivers librdkafka's log lines
@@ -363,6 +385,11 @@ class Broker:
     def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
         failure = self._newest_failure()
         is_refused = self._log.is_refused_for(self._source.connect_timeout_ms / 1_000)
+        if self._log.is_refused:  # perhaps only what this client has read is too old
+            is_first = self._was_answered
+            with suppress(MisuseError):  # a file that is being replaced: the next failure tries again
+                self.sign_in_again()
+                is_refused = is_refused and not is_first
         kind = AccessRefusedError if is_refused else BrokerError
         return kind(
             f"asking {self._source.bootstrap_servers} about topic {self._source.topic}: "

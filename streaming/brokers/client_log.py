@@ -2,46 +2,106 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from confluent_kafka import KafkaError
 
+from streaming.common.escapes import shown
+from streaming.common.http_values import without_query
+
 _THREAD: Final = re.compile(r"^\[thrd:[^\]]*\]: ")
 _REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
+_ALERT: Final = re.compile(r"SSL alert number (4[2-9]|116)\b")
+"""What brokers say of a client certificate (RFC 8446, section 6). With TLS 1.3 they say it after the
+handshake, and to librdkafka it is a failed connection."""
+
+_NO_TOKEN: Final = re.compile(
+    r'Failed to retrieve OIDC token from "(?P<endpoint>.*?)": (?P<answer>.*?)(?: \((?P<status>-?\d+)\))?\Z',
+    re.DOTALL,
+)
+"""In the log. The status is that of HTTP; -1: no whole answer. It is cut off from answers of 2 KB."""
+
+_NO_TOKEN_ERROR: Final = "Failed to acquire SASL OAUTHBEARER token: "
+"""In errors. librdkafka reports an answer both ways, but one without a usable token only this way."""
+
+_REFUSING: Final = frozenset({"400", "401", "403"})
+"""The status with which token endpoints refuse an id or its secret (RFC 6749, section 5.2, and practice)."""
+
+_TOKEN: Final = re.compile(r"\beyJ[\w-]{8,}(\.[\w-]*){1,2}")
+_COMPARED: Final = 100  # characters of an answer: it may be cut off
+_SHOWN: Final = 300
+_HIDDEN: Final = "(hidden)"
+
 
 class ClientLog:
-    """The logger and the error callback of one client.
+    """The logger and the error callback of one client, or of several one after the other.
 
     Both are needed: only the log shows a connection that the broker closed at once because it expects TLS;
-    only the callback has a code for a refusal.
+    only the callback has a code for a refusal. `secrets` never appear in `last`.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, secrets: Collection[str] = ()) -> None:
         self._clock = clock
+        self._secrets = secrets
         self._refused_since: float | None = None
+        self._last_answer = ""
         self.last = ""
 
     def log(self, _level: int, _form: str, facility: str, _client: str, text: str) -> None:
-        """Keep the line if it is about a failed connection."""
+        """Keep the line if it is about a failed connection, or a failed request for a token."""
         if facility == "FAIL":
             self.last = _THREAD.sub("", text)
+        elif found := _NO_TOKEN.search(text) if facility == "OIDC" else None:
+            self._no_token(found)
 
     def error(self, error: KafkaError) -> None:
         """Record since when the brokers have refused the credentials or certificates.
 
         A failed connection resets it: the brokers are away, whatever they answered before.
         """
-        if error.code() == KafkaError._TRANSPORT:
+        if error.str().startswith(_NO_TOKEN_ERROR):
+            answer = error.str().removeprefix(_NO_TOKEN_ERROR)
+            if answer[:_COMPARED] != self._last_answer[:_COMPARED]:
+                self.last = f"asking for a token: {self._shown(answer)}"
+        elif error.code() in _REFUSALS or _ALERT.search(error.str()):
+            self._refuse()
+        elif error.code() == KafkaError._TRANSPORT:
             self._refused_since = None
-        elif error.code() in _REFUSALS and self._refused_since is None:
-            self._refused_since = self._clock()
 
     def answered(self) -> None:
         """Forget earlier refusals, since brokers have answered."""
         self._refused_since = None
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether this user was refused since the last answer of brokers."""
+        return self._refused_since is not None
+
     def is_refused_for(self, seconds: float) -> bool:
         """Whether the brokers have refused this user for this time, without any answer."""
         return self._refused_since is not None and self._clock() - self._refused_since >= seconds
+
+    def _no_token(self, found: re.Match[str]) -> None:
+        """A token endpoint that refuses is like brokers that refuse; every other failure is like silence."""
+        status, answer = found["status"], found["answer"]
+        if status in _REFUSING:
+            self._refuse()
+        else:
+            self._refused_since = None
+        self._last_answer = answer
+        what = "" if status is None or status == "-1" else f"HTTP status {status}, "
+        self.last = f"asking {without_query(found['endpoint'])} for a token: {what}{self._shown(answer)}"
+
+    def _shown(self, answer: str) -> str:
+        """Return the beginning of an answer in one line, without secrets and tokens."""
+        text = answer
+        for secret in self._secrets:
+            text = text.replace(secret, _HIDDEN)
+        text = shown(" ".join(_TOKEN.sub(_HIDDEN, text).split()))
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+    def _refuse(self) -> None:
+        if self._refused_since is None:
+            self._refused_since = self._clock()

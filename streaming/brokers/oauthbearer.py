@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote_plus
 
 from streaming.brokers.jaas import JaasEntry, read_jaas, written_jaas
-from streaming.brokers.tls import translated_tls
+from streaming.brokers.tls import system_ca_file, translated_tls
 from streaming.common.http_values import AN_ADDRESS, holds_user, is_address, refused_text
 from streaming.model.errors import MisuseError
 
@@ -116,12 +116,17 @@ class ClientCredentials:
         }
 
     def _trusted(self) -> dict[str, str]:
-        """Return the CAs of the token endpoint. Other TLS settings have no counterpart there."""
+        """Return the CAs of the token endpoint. Other TLS settings have no counterpart there.
+
+        By default, librdkafka looks for the file where Red Hat has it, as its package was built there.
+        """
         stores = {name: value for name, value in self.tls.items() if name.startswith("ssl.truststore.")}
         try:
             translated = translated_tls(stores)
         except MisuseError as error:
             raise MisuseError(f"sasl.jaas.config: {error}") from error
+        if not translated and (file := system_ca_file()) is not None:
+            return {"https.ca.location": file}
         return {name.replace("ssl.", "https.", 1): value for name, value in translated.items()}
 
 

@@ -1,6 +1,7 @@
 """TLS settings of Kafka's Java client, translated for librdkafka: trust stores, key stores, host names."""
 
 import re
+import ssl
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,13 @@ from streaming.model.errors import MisuseError
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _JKS_MAGIC: Final = bytes.fromhex("feedfeed")
 
+_CA_FILES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # macOS
+)
+
 
 def translated_tls(client: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's settings for the TLS settings among these. Raises `MisuseError`."""
@@ -20,6 +28,15 @@ def translated_tls(client: Mapping[str, str]) -> dict[str, str]:
         if name in client:
             translated |= translate(client)
     return translated
+
+
+def system_ca_file() -> str | None:
+    """Return the file with the CAs that this system trusts; None: there is none at the usual places.
+
+    It is SSL_CERT_FILE, if that is set.
+    """
+    found = (ssl.get_default_verify_paths().cafile, *_CA_FILES)
+    return next((file for file in found if file and Path(file).is_file()), None)
 
 
 def _trusted_certificates(client: Mapping[str, str]) -> dict[str, str]:

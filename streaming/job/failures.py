@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from streaming.brokers.broker import Broker
@@ -31,8 +32,18 @@ LATEST_TIMESTAMP_MS: Final = 9_223_372_036_854_775
 _TIMESTAMP_OVERFLOW: Final = "ArithmeticException: long overflow"
 """From Spark's Kafka connector, before our code gets the record: it converts milliseconds to microseconds."""
 
-_REFUSED: Final = re.compile(r"\w+(Authentication|Authorization)Exception\b")
-"""Kafka's exceptions for credentials, certificates and permissions."""
+_FORBIDDEN: Final = re.compile(r"\w+AuthorizationException\b")
+"""Kafka's exceptions for permissions."""
+
+_NOT_SIGNED_IN: Final = re.compile(
+    r"\w+AuthenticationException\b|\bSSL\w*Exception\b"
+    r"|LoginException: An internal error occurred while retrieving token"
+)
+"""Exceptions for credentials, certificates and tokens. That of the token endpoint does not say why."""
+
+_MOST_SIGN_INS: Final = 3
+"""Consecutive failed sign-ins of the query, while the brokers accept this user otherwise, before the job
+ends."""
 
 _SILENT: Final = re.compile(
     r"org\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b"
@@ -54,8 +65,15 @@ class JobFailedError(OffsetlakeError):
 
 
 class JobRefusedError(JobFailedError):
-    """The brokers refuse credentials or certificates, or the user lacks a permission: waiting does not
-    help."""
+    """The user lacks a permission: waiting does not help."""
+
+
+class SignInError(JobFailedError):
+    """The brokers refused the query's credentials or certificates, or it got no token.
+
+    Either they are wrong, or the query has read a certificate that was replaced since, or its token expired
+    while the token endpoint did not answer.
+    """
 
 
 class BrokersSilentError(JobFailedError):
@@ -96,8 +114,10 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
         )
     if _SILENT.search(f"{cause} {said}"):
         return BrokersSilentError(f"{doing} failed: {said}")
-    if _REFUSED.search(f"{cause} {said}"):
+    if _FORBIDDEN.search(f"{cause} {said}"):
         return JobRefusedError(f"{doing} failed: {said}")
+    if _NOT_SIGNED_IN.search(f"{cause} {said}"):
+        return SignInError(f"{doing} failed: {said}")
     if _TOO_LATE in said:
         return WorkerTooLateError(
             f"{doing} failed: expected a Python worker within the 10 s that Spark allows, found none. "
@@ -128,6 +148,7 @@ class Interruptions:
         self._stop = stop
         self._positions: dict[int, int] = {}
         self._late_starts = 0
+        self._sign_ins = 0
 
     def raise_unless_explained(self, failure: JobFailedError | BrokerError, tables: Tables) -> None:
         """Raise a failure, unless silent brokers or changes of the topic explain it."""
@@ -137,6 +158,13 @@ class Interruptions:
             self._late_starts = 1 if self._has_moved(tables) else self._late_starts + 1
             if self._late_starts <= _MOST_LATE_STARTS:
                 _log.warning("%s Starting the query again.", failure)
+                return
+        if isinstance(failure, SignInError):
+            self._sign_ins = 1 if self._has_moved(tables) else self._sign_ins + 1
+            if self._sign_ins < _MOST_SIGN_INS:
+                _log.warning("%s Signing in again.", failure)
+                with suppress(MisuseError):  # a file that is being replaced
+                    self._broker.sign_in_again()  # it says what is wrong, and whether waiting helps
                 return
         if isinstance(failure, BrokersSilentError | BrokerError) and self._has_moved(tables):
             _log.warning("%s Reading continues as soon as they answer.", failure)  # they may be back by now

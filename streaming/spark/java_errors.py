@@ -17,6 +17,7 @@ _HINTS: Final = {
     "GroupAuthorizationException": _RIGHTS,
     "SaslAuthenticationException": "Check user and password (--command-config).",
     "SslAuthenticationException": "Check the TLS settings (--command-config).",
+    "SSLHandshakeException": "Check the TLS settings (--command-config).",
     "LoginException": "Check sasl.jaas.config (--command-config).",
 }
 """Advice about errors of Kafka's Java client, by the simple name of their class."""

@@ -61,3 +61,79 @@ def test_the_last_failed_connection_is_kept_without_the_name_of_a_thread(log: Cl
     log.log(3, "", "FAIL", "client", "[thrd:127.0.0.1:1/bootstrap]: 127.0.0.1:1/bootstrap: refused")
     log.log(3, "", "OTHER", "client", "something else")
     assert log.last == "127.0.0.1:1/bootstrap: refused"
+
+
+# --- certificates and tokens -------------------------------------------------------------------------------
+
+
+def lost(text: str) -> KafkaError:
+    return KafkaError(KafkaError._TRANSPORT, f"ssl://b:1/1: Receive failed: {text} (after 1ms in state X)")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("error:0A000415:SSL routines::ssl/tls alert certificate expired: SSL alert number 45", True),
+        ("error:0A00045C:SSL routines::tlsv13 alert certificate required: SSL alert number 116", True),
+        ("error:0A000438:SSL routines::tlsv1 alert internal error: SSL alert number 80", False),
+        ("closed by peer", False),
+    ],
+)
+def test_only_what_brokers_say_of_the_certificate_of_a_client_is_a_refusal(
+    log: ClientLog, text: str, is_refused: bool
+) -> None:
+    log.error(lost(text))
+    assert log.is_refused is is_refused
+
+
+ENDPOINT = "https://idp.example/token"
+
+
+def no_token(log: ClientLog, answer: str, status: int | None, endpoint: str = ENDPOINT) -> None:
+    """Say it as librdkafka does: in the log, and in an error."""
+    end = "" if status is None else f" ({status})"
+    line = f'[thrd:background]: Failed to retrieve OIDC token from "{endpoint}": {answer}{end}'
+    log.log(3, "", "OIDC", "client", line)
+    text = f"Failed to acquire SASL OAUTHBEARER token: {answer}"
+    log.error(KafkaError(KafkaError._AUTHENTICATION, text))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_an_endpoint_that_refuses_is_like_brokers_that_refuse(
+    log: ClientLog, clock: Clock, status: int
+) -> None:
+    no_token(log, '{"error":"invalid_client"}', status)
+    clock.now += 5
+    no_token(log, '{"error":"invalid_client"}', status)
+    assert log.is_refused_for(5)
+    assert log.last == f'asking {ENDPOINT} for a token: HTTP status {status}, {{"error":"invalid_client"}}'
+
+
+@pytest.mark.parametrize("status", [-1, 200, 404, 429, 500, 503, None])
+def test_every_other_failure_of_the_endpoint_is_like_silence(log: ClientLog, status: int | None) -> None:
+    log.error(AUTHENTICATION)
+    no_token(log, "later", status)
+    assert not log.is_refused
+    assert log.last.startswith(f"asking {ENDPOINT} for a token: ")
+    assert log.last.endswith("later")
+
+
+def test_an_answer_without_a_token_is_only_in_an_error_and_is_silence(log: ClientLog) -> None:
+    text = 'Failed to acquire SASL OAUTHBEARER token: Expected JSON response with "access_token" field'
+    log.error(KafkaError(KafkaError._AUTHENTICATION, text))
+    assert not log.is_refused
+    assert log.last == 'asking for a token: Expected JSON response with "access_token" field'
+
+
+def test_an_answer_is_shown_in_one_line_without_secrets_tokens_and_queries() -> None:
+    log = ClientLog(secrets=["czNjcmV0", "s3cret"])
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJqb2IifQ.c2lnbmF0dXJl"
+    answer = f"a (b)\n  s3cret Basic czNjcmV0 {token} \x1b[2J {'x' * 1_000}"
+    no_token(log, answer, 500, "https://idp.example/token?key=k3y")
+    assert log.last.startswith(
+        "asking https://idp.example/token?(hidden) for a token: "
+        "HTTP status 500, a (b) (hidden) Basic (hidden) (hidden) \\x1b[2J xxx"
+    )
+    assert log.last.endswith("x...")
+    assert len(log.last) < 500
+    assert not [text for text in ("s3cret", "czNjcmV0", "eyJ", "k3y") if text in log.last]

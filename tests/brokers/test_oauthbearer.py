@@ -8,6 +8,7 @@ from test_client_settings import assert_accepted
 from streaming.brokers.client_settings import java_client_settings, librdkafka_settings
 from streaming.brokers.jaas import JaasEntry, read_jaas, written_jaas
 from streaming.brokers.oauthbearer import LOGIN_MODULE, read_client_credentials
+from streaming.brokers.tls import system_ca_file
 from streaming.model.errors import MisuseError
 from streaming.settings.reading import read_settings
 
@@ -79,6 +80,7 @@ def test_every_form_is_the_same_for_librdkafka(client: dict[str, str]) -> None:
         "sasl.oauthbearer.client.id": "job",
         "sasl.oauthbearer.client.secret": SECRET,
         "sasl.oauthbearer.scope": "kafka+read",
+        "https.ca.location": system_ca_file(),
     }
     assert_accepted(translated)
 

@@ -6,6 +6,7 @@ from streaming.job.failures import (
     BrokersSilentError,
     JobFailedError,
     JobRefusedError,
+    SignInError,
     WorkerTooLateError,
     as_failure,
 )
@@ -21,8 +22,21 @@ FAILURES = {
         BrokersSilentError,
     ),
     "a connection that ended": (f"{KAFKA}.DisconnectException: null", BrokersSilentError),
-    "a wrong password": (f"{KAFKA}.SaslAuthenticationException: invalid credentials", JobRefusedError),
-    "an expired certificate": (f"{KAFKA}.SslAuthenticationException: handshake failed", JobRefusedError),
+    "a wrong password": (f"{KAFKA}.SaslAuthenticationException: invalid credentials", SignInError),
+    "an expired certificate": (f"{KAFKA}.SslAuthenticationException: handshake failed", SignInError),
+    "a refused certificate, said after the handshake": (
+        "javax.net.ssl.SSLHandshakeException: Received fatal alert: bad_certificate",
+        SignInError,
+    ),
+    "no token": (
+        "javax.security.auth.login.LoginException: An internal error occurred while retrieving token from "
+        "callback handler",
+        SignInError,
+    ),
+    "a login module that Java does not know": (
+        "javax.security.auth.login.LoginException: No LoginModule found for org.example.X",
+        JobFailedError,
+    ),
     "a missing right": (f"{KAFKA}.TopicAuthorizationException: not authorized", JobRefusedError),
     "a starved machine": (
         "java.net.SocketTimeoutException: Timed out while waiting for the Python worker to connect back",

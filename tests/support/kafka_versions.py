@@ -6,7 +6,7 @@ broker lacks by the same table. The demo and the tests' own Java clients stay at
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -51,10 +51,13 @@ class KafkaVersion:
         """Return why a test of a feature that is missing is skipped."""
         return f"Kafka {self.name} has no {feature}"
 
-    def broker(self, directory: Path, **options: Any) -> LocalBroker:
-        """Return a broker of this release, to be started; options are those of `LocalBroker`."""
+    def broker(
+        self, directory: Path, *, more_java_options: Sequence[str] = (), **options: Any
+    ) -> LocalBroker:
+        """Return a broker of this release, to be started; other options are those of `LocalBroker`."""
         jars = ensure_jars(self.jars)
-        return LocalBroker(directory, jars=jars, java_options=java_options(jars), **options)
+        all_options = (*java_options(jars), *more_java_options)
+        return LocalBroker(directory, jars=jars, java_options=all_options, **options)
 
 
 VERSIONS: Final[Mapping[str, KafkaVersion]] = {

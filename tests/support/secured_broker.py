@@ -4,13 +4,13 @@ The job reaches it by SASL_SSL as a user who may do only what was granted. The t
 plaintext listener, on which everybody is a super user: for commits, users, rights and the broker's answers.
 """
 
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from certificates import CertificateAuthority
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
@@ -27,7 +27,6 @@ from kafka_clients import wait_until
 from kafka_versions import KafkaVersion
 
 from streaming.demo.local_broker import LocalBroker
-from streaming.jvm.java import find_java
 
 Right = tuple[ResourceType, str, ResourcePatternType, AclOperation]
 """What may be done: kind and name of the resource, how the name is meant, and the operation."""
@@ -116,14 +115,28 @@ def add_scram_user(bootstrap: str, name: str, password: str) -> None:
 
 
 @contextmanager
-def secured_broker(directory: Path, version: KafkaVersion) -> Iterator[SecuredBroker]:
-    """Run a secured broker in a directory of its own, with two offsets partitions."""
+def secured_broker(
+    directory: Path,
+    version: KafkaVersion,
+    *,
+    listeners: Sequence[str] = ("SASL_SSL",),
+    overrides: Mapping[str, str | int] | None = None,
+    java_options: Sequence[str] = (),
+    ca: CertificateAuthority | None = None,
+) -> Iterator[SecuredBroker]:
+    """Run a secured broker in a directory of its own, with two offsets partitions.
+
+    Its certificates are signed by a CA that is made for it, or by the given one.
+    """
     certificates = directory / "certificates"
-    make_certificates(certificates)
+    certificates.mkdir(parents=True, exist_ok=True)
+    ca = ca or CertificateAuthority()
+    ca.write_trust_stores(certificates, STORE_PASSWORD)
+    ca.write_pkcs12(certificates / "server.p12", "broker of a test", STORE_PASSWORD)
     user, password = PLAIN_USER
     listener = "listener.name.sasl_ssl"
     scram = f"{_LOGIN_MODULES['SCRAM-SHA-512']} required;"
-    overrides = {
+    settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",  # whoever comes by the plaintext listener
         "ssl.keystore.location": certificates / "server.p12",
@@ -139,31 +152,9 @@ def secured_broker(directory: Path, version: KafkaVersion) -> Iterator[SecuredBr
     broker = version.broker(
         directory / "broker",
         offsets_partitions=2,
-        listeners=["SASL_SSL"],
-        overrides={name: str(value) for name, value in overrides.items()},
+        listeners=listeners,
+        overrides={name: str(value) for name, value in {**settings, **(overrides or {})}.items()},
+        more_java_options=java_options,
     )
     with broker:
         yield SecuredBroker(broker, certificates)
-
-
-def make_certificates(folder: Path) -> None:
-    """Make a CA (`truststore.p12`, `ca.pem`) and a certificate of 127.0.0.1 that it signed (`server.p12`)."""
-    folder.mkdir(parents=True)
-    store, ca = ("-keystore", "server.p12"), ("-alias", "ca")
-    server = ("-alias", "server", "-signer", "ca", "-ext", "san=ip:127.0.0.1,dns:localhost")
-    key = ("-keyalg", "EC", "-validity", "2")
-    _keytool(folder, "-genkeypair", *store, *ca, *key, "-dname", "CN=CA of a test", "-ext", "bc:c")
-    _keytool(folder, "-exportcert", *store, *ca, "-rfc", "-file", "ca.pem")
-    _keytool(folder, "-importcert", "-keystore", "truststore.p12", *ca, "-file", "ca.pem")
-    _keytool(folder, "-genkeypair", *store, *server, *key, "-dname", "CN=broker of a test")
-    _keytool(folder, "-delete", *store, *ca)
-
-
-def _keytool(folder: Path, *arguments: str) -> None:
-    program = find_java().resolve().with_name("keytool")
-    stores = ("-storetype", "PKCS12", "-storepass", STORE_PASSWORD)
-    quick = ("-J-XX:TieredStopAtLevel=1",)
-    needs_yes = ("-noprompt",) if arguments[0] == "-importcert" else ()
-    command = [program, *arguments, *stores, *needs_yes, *quick]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, f"{' '.join(map(str, command))}: {ran.stdout}{ran.stderr}"
