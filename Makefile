@@ -56,6 +56,10 @@ test-lag: setup ## Compare lag in seconds with records of known times, while job
 test-clients: setup ## Test serve with clients of other languages; what they need is downloaded
 	@CLIENTS=1 $(BIN)/pytest tests/serve/clients $(ARGS)
 
+.PHONY: test-sign-in
+test-sign-in: setup ## Sign in with tokens of a real Keycloak, which is downloaded (170 MB)
+	@SIGN_IN=1 KAFKA=$(KAFKA) $(BIN)/pytest -s tests/job/test_keycloak.py $(ARGS)
+
 .PHONY: test-cluster
 test-cluster: setup ## Run the job on a Spark cluster of two workers and kill one
 	@CLUSTER=1 $(BIN)/pytest -s tests/whole/test_cluster.py $(ARGS)

@@ -1,7 +1,6 @@
 """Signing in by OAUTHBEARER and by client certificates: both clients do, renew, wait, and say why not."""
 
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,31 +10,22 @@ from pathlib import Path
 import kafka_clients as kafka
 import pytest
 from certificates import CertificateAuthority
-from history_checks import table_offsets
 from kafka_versions import KafkaVersion
+from oauth_broker import KAFKAS, FollowingJob, oauth_broker, oauth_client, options, trusting
 from pyspark.sql import SparkSession
 from running_job import RunningJob
-from secured_broker import STORE_PASSWORD, SecuredBroker, secured_broker
+from secured_broker import SecuredBroker
 from test_secured import broker_at, listed_rights
 from token_issuer import AUDIENCE, ISSUER, TokenIssuer, answer, cut, refuse, token_issuer
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.demo.local_broker import free_ports
-from streaming.model.errors import OffsetlakeError
 
 pytestmark = pytest.mark.broker
 
-KAFKAS = "org.apache.kafka.common.security.oauthbearer"
 HOSTILE = 'p4ss:"word\\%22+ü é'
 SECRET = "battery-staple-3307"
-IMPATIENT = {"request.timeout.ms": "4000", "default.api.timeout.ms": "5000"}
-OFTEN = {
-    "job.heartbeat_every": "500ms",
-    "source.topic_poll_every": "300ms",
-    "source.connect_timeout": "4s",
-    "log_ends.every": "1s",
-}
 
 
 @dataclass
@@ -50,29 +40,20 @@ class World:
     def bootstrap(self) -> str:
         return self.secured.bootstrap_servers
 
-    def oauth(self, path: str = "/token", *, client_id: str = "job", secret: str = SECRET) -> dict[str, str]:
-        """The settings of Java's client of Kafka 4.x."""
-        options = " ".join(f'{name}="{value}"' for name, value in self.trust().items())
-        return {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.login.callback.handler.class": f"{KAFKAS}.OAuthBearerLoginCallbackHandler",
-            "sasl.oauthbearer.token.endpoint.url": self.issuer.url(path),
-            "sasl.oauthbearer.client.credentials.client.id": client_id,
-            "sasl.oauthbearer.client.credentials.client.secret": secret,
-            "sasl.oauthbearer.scope": "kafka & more",
-            "sasl.jaas.config": f'{KAFKAS}.OAuthBearerLoginModule required {options} extension_team="a,b";',
-            **self.trust(),
-        }
-
     @property
     def bootstrap_tls(self) -> str:
         return self.secured.broker.bootstrap_servers_of("SSL")
 
+    def oauth(self, path: str = "/token", *, client_id: str = "job", secret: str = SECRET) -> dict[str, str]:
+        """The settings of a client that gets tokens."""
+        client = oauth_client(self.secured, self.issuer.url(path), client_id, secret)
+        client["sasl.jaas.config"] = client["sasl.jaas.config"].replace(";", ' extension_team="a,b";')
+        return {**client, "sasl.oauthbearer.scope": "kafka & more"}
+
     def tls(self, store: Path) -> dict[str, str]:
         """The settings of a client with a certificate."""
         own = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
-        return {"security.protocol": "SSL", **own, **self.trust()}
+        return {"security.protocol": "SSL", **own, **trusting(self.secured)}
 
     def replace_client_ca(self) -> None:
         """Let the broker refuse all certificates of clients that there are, also of open connections."""
@@ -80,52 +61,32 @@ class World:
         self.client_ca.write_trusted(self.secured.certificates / "clients.pem")
         self.secured.broker.restart()
 
-    def trust(self) -> dict[str, str]:
-        return {
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.secured.certificates / "ca.pem"),
-        }
-
 
 @pytest.fixture(scope="module")
 def world(kafka_version: KafkaVersion, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder, ca = tmp_path_factory.mktemp("sign-in"), CertificateAuthority()
-    trust, clients = (folder / "certificates" / name for name in ("ca.pem", "clients.pem"))
-    with token_issuer(ca.write_pem(folder / "issuer.pem", "issuer")) as issuer:
-        issuer.clients = {"job": SECRET, "hostile": HOSTILE}
-        of_oauth, of_tls = "listener.name.sasl_ssl.oauthbearer", "listener.name.ssl"
-        overrides = {
-            "listener.name.sasl_ssl.sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN",
-            f"{of_oauth}.sasl.jaas.config": (
-                f'{KAFKAS}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="unused" '
-                f'ssl.truststore.type="PEM" ssl.truststore.location="{trust}";'
-            ),
-            f"{of_oauth}.sasl.server.callback.handler.class": f"{KAFKAS}.OAuthBearerValidatorCallbackHandler",
-            f"{of_oauth}.connections.max.reauth.ms": "4000",
-            "sasl.oauthbearer.jwks.endpoint.url": issuer.url("/jwks"),
-            "sasl.oauthbearer.expected.audience": AUDIENCE,
-            "sasl.oauthbearer.expected.issuer": ISSUER,
-            "sasl.oauthbearer.clock.skew.seconds": 0,
-            f"{of_tls}.ssl.client.auth": "required",
-            f"{of_tls}.ssl.truststore.type": "PEM",
-            f"{of_tls}.ssl.truststore.location": str(clients),
-        }
-        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.url('/jwks')}"
-        clients.parent.mkdir()
-        ca.write_trusted(clients)
-        with secured_broker(
+    clients = folder / "certificates" / "clients.pem"
+    clients.parent.mkdir()
+    ca.write_trusted(clients)
+    with (
+        token_issuer(ca.write_pem(folder / "issuer.pem", "issuer")) as issuer,
+        oauth_broker(
             folder,
             kafka_version,
-            listeners=("SASL_SSL", "SSL"),
-            overrides=overrides,
-            java_options=[allowed],
             ca=ca,
-        ) as secured:
-            kafka.create_topics(secured.for_tests, {"orders": 1})
-            kafka.commit_offsets(secured.for_tests, "billing", {("orders", 0): 1})
-            for user in ("job", "hostile", "CN=job"):
-                secured.allow_only(user, *listed_rights())
-            yield World(secured, issuer, ca)
+            jwks_url=issuer.url("/jwks"),
+            issuer=ISSUER,
+            audience=AUDIENCE,
+            listeners=("SASL_SSL", "SSL"),
+            listener__name__ssl__ssl__client__auth="required",
+            listener__name__ssl__ssl__truststore__type="PEM",
+            listener__name__ssl__ssl__truststore__location=str(clients),
+        ) as secured,
+    ):
+        issuer.clients = {"job": SECRET, "hostile": HOSTILE}
+        for user in ("job", "hostile", "CN=job"):
+            secured.allow_only(user, *listed_rights())
+        yield World(secured, issuer, ca)
 
 
 def signs_in(bootstrap: str, client: dict[str, str]) -> bool:
@@ -258,48 +219,6 @@ def test_a_client_certificate_that_has_expired_is_refused(world: World, tmp_path
 # --- the job ---------------------------------------------------------------------------------------------
 
 
-class Running:
-    """The job in a thread, with its end."""
-
-    def __init__(self, job: RunningJob) -> None:
-        self.job, self.stop = job, threading.Event()
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Running":
-        self.job.tables.create()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop.set()
-        self._thread.join(120)
-        assert not self._thread.is_alive()
-
-    @property
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def follows(self, world: World, offset: int) -> None:
-        """Commit, and wait until the tables have it."""
-        kafka.commit_offsets(world.secured.for_tests, "billing", {("orders", 0): offset})
-        kafka.wait_until(lambda: self._offset() == offset, f"offset {offset} in the tables", timeout_s=120)
-
-    def has_said(self, text: str) -> bool:
-        return any(text in sentence for sentence in self.job.said)
-
-    def _offset(self) -> int | None:
-        assert self.is_alive, self.error
-        found = table_offsets(self.job.tables).values()
-        return next((committed.offset for committed in found), None)
-
-    def _run(self) -> None:
-        try:
-            self.job.run(self.stop)
-        except OffsetlakeError as error:
-            self.error = error
-
-
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_job_renews_tokens_outlasts_the_endpoint_and_ends_when_it_is_refused(
@@ -308,29 +227,28 @@ def test_the_job_renews_tokens_outlasts_the_endpoint_and_ends_when_it_is_refused
     issuer = world.issuer
     issuer.lifetime_s = 6
     issuer.asked.clear()
-    options = {**OFTEN, "source.client": {**world.oauth(), **IMPATIENT}}
-    with Running(RunningJob(spark, world.bootstrap, tmp_path, options=options)) as running:
-        running.follows(world, 2)
+    job = RunningJob(spark, world.bootstrap, tmp_path, options=options(world.oauth()))
+    with FollowingJob(job, world.secured) as running:
+        running.follows(2)
         asked = {java: issuer.asked_by(java=java) for java in (True, False)}
         kafka.wait_until(
             lambda: all(issuer.asked_by(java=java) >= count + 2 for java, count in asked.items()),
             "tokens to be renewed",
         )
-        running.follows(world, 3)
+        running.follows(3)
         issuer.fails = cut
-        kafka.wait_until(lambda: running.has_said("Waiting for the brokers"), "an outage", timeout_s=60)
-        kafka.wait_until(lambda: running.has_said("Signing in again"), "Java to notice it", timeout_s=60)
-        assert running.is_alive
+        running.says("Waiting for the brokers")
+        running.says("Signing in again")
         issuer.fails = None
-        running.follows(world, 4)
+        running.follows(4)
         issuer.fails = refuse
-        kafka.wait_until(lambda: not running.is_alive, "the job to end", timeout_s=60)
+        error = running.ends()
     issuer.fails = None
-    assert isinstance(running.error, AccessRefusedError), running.error
-    assert 'HTTP status 401, {"error": "invalid_client"' in str(running.error)
+    assert isinstance(error, AccessRefusedError), error
+    assert 'HTTP status 401, {"error": "invalid_client"' in str(error)
     log = next(tmp_path_factory.getbasetemp().glob("spark*/spark.log")).read_text(errors="replace")
-    written = [log, str(running.error), *running.job.said]
-    for secret in (SECRET, STORE_PASSWORD, *issuer.issued):
+    written = [log, str(error), *job.said]
+    for secret in (SECRET, *issuer.issued):
         assert not [text for text in written if secret in text]
 
 
@@ -340,17 +258,17 @@ def test_both_clients_go_on_with_a_certificate_that_was_replaced(
     world: World, spark: SparkSession, tmp_path: Path
 ) -> None:
     store = world.client_ca.write_pem(tmp_path / "client.pem", "job")
-    client = {**world.tls(store), **IMPATIENT}
+    client = world.tls(store)
     alone = broker_at(world.bootstrap_tls, client)  # librdkafka, without the job
     assert alone.topic_facts() is not None
-    job = RunningJob(spark, world.bootstrap_tls, tmp_path, options={**OFTEN, "source.client": client})
-    with Running(job) as running:
-        running.follows(world, 5)
+    job = RunningJob(spark, world.bootstrap_tls, tmp_path, options=options(client))
+    with FollowingJob(job, world.secured) as running:
+        running.follows(5)
         world.replace_client_ca()
         with pytest.raises(BrokerError, match="SSL alert number"):
             alone.topic_facts(2)
         world.client_ca.write_pem(store, "job")
-        running.follows(world, 6)
+        running.follows(6)
         kafka.wait_until(lambda: answers(alone), "librdkafka to read the new one")
 
 
