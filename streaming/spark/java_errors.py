@@ -15,7 +15,7 @@ _RIGHTS: Final = "Grant the user the rights that docs/security.md lists."
 _HINTS: Final = {
     "TopicAuthorizationException": _RIGHTS,
     "GroupAuthorizationException": _RIGHTS,
-    "SaslAuthenticationException": "Check user and password (--command-config).",
+    "SaslAuthenticationException": "Check the credentials (--command-config).",
     "SslAuthenticationException": "Check the TLS settings (--command-config).",
     "SSLHandshakeException": "Check the TLS settings (--command-config).",
     "LoginException": "Check sasl.jaas.config (--command-config).",

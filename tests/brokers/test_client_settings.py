@@ -212,6 +212,7 @@ ACCEPTED: dict[str, dict[str, str]] = {
     "every setting of the same name": {
         "client.dns.lookup": "use_all_dns_ips",
         "client.id": "offsetlake-1",
+        "sasl.oauthbearer.sub.claim.name": "azp",
         "security.protocol": "PLAINTEXT",
     },
     "tuning of the Java client": {
