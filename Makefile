@@ -100,7 +100,7 @@ audit: setup ## Check what comes from others: known vulnerabilities, the lock, l
 
 .PHONY: lock
 lock: $(SETUP_DONE) ## Update requirements.lock from pyproject.toml, conf/jars.sha256 from conf/ivy.xml
-	@$(BIN)/uv pip compile --universal --generate-hashes --group dev --python-version 3.11 --no-header \
+	@$(BIN)/uv pip compile --universal --generate-hashes --group dev --extra msk-iam --python-version 3.11 --no-header \
 	  --quiet --output-file requirements.lock pyproject.toml
 	@echo 'pip-audit>=2.10' | $(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header \
 	  --quiet --output-file tests/support/audit.lock -

@@ -30,7 +30,7 @@ from streaming.brokers.answers import (
     topic_id_of,
 )
 from streaming.brokers.client_log import ClientLog
-from streaming.brokers.client_settings import librdkafka_settings, secrets_of
+from streaming.brokers.client_settings import client_of, librdkafka_settings, secrets_of
 from streaming.brokers.facts import (
     ASSIGNORS,
     CHECK_INTERVAL,
@@ -74,7 +74,7 @@ class Broker:
     def __init__(self, source: SourceSettings) -> None:
         self._source = source
         self._may_have_moved = False
-        settings = librdkafka_settings(source.client)
+        settings = librdkafka_settings(client_of(source))
         self._log = ClientLog(secrets=secrets_of(settings))
         self._admin = self._new_client(settings)
         self._replaced: AdminClient | None = None
@@ -84,9 +84,10 @@ class Broker:
         """Use a new client for the next requests: it reads the files of certificates, and requests a token.
 
         The one before has read them at its start, and keeps a token that has expired: if brokers have
-        accepted it before, its refusals do not count. Raises `MisuseError` as at the start.
+        accepted it before, its refusals do not count. Raises `MisuseError` as at the start, and `BrokerError`
+        if no token can be signed.
         """
-        before, self._admin = self._admin, self._new_client(librdkafka_settings(self._source.client))
+        before, self._admin = self._admin, self._new_client(librdkafka_settings(client_of(self._source)))
         self._replaced = before  # other threads may still wait for its answers
         if self._was_answered:
             self._log.answered()
@@ -96,12 +97,15 @@ class Broker:
         settings: dict[str, Any] = {
             "client.id": "offsetlake",
             **translated,
-            "bootstrap.servers": self._source.bootstrap_servers,
             "error_cb": self._log.error,
         }
+        if "oauth_cb" in settings:
+            settings["oauth_cb"] = self._log.signing(settings["oauth_cb"])
         try:
             return AdminClient(settings, logger=self._log)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.SASL_AUTHENTICATION_FAILED:
+                raise self._no_token() from error
             raise MisuseError(
                 "setting up a Kafka client: expected settings that librdkafka takes, "
                 f"found: {error.args[0].str()}. "
@@ -381,6 +385,12 @@ class Broker:
         """Return why the last connection failed; empty if none has."""
         self._admin.poll(0)  # delivers librdkafka's log lines
         return self._log.last
+
+    def _no_token(self) -> BrokerError:
+        return BrokerError(
+            f"signing in at {self._source.bootstrap_servers}: expected a token within 10 s, found none "
+            f"({self._log.last or 'no answer'}). Check the credentials of AWS (docs/security.md)."
+        )
 
     def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
         failure = self._newest_failure()

@@ -34,6 +34,12 @@ _COMPARED: Final = 100  # characters of an answer: it may be cut off
 _SHOWN: Final = 300
 _HIDDEN: Final = "(hidden)"
 
+_NOT_SIGNED: Final = "OAuth callback raised exception"
+"""The answer in the error after a failure of `signing`."""
+
+Sign = Callable[[str], tuple[str, float]]
+"""Gives librdkafka a token, and when it expires (seconds since 1970)."""
+
 
 class ClientLog:
     """The logger and the error callback of one client, or of several one after the other.
@@ -47,11 +53,12 @@ class ClientLog:
         self._secrets = secrets
         self._refused_since: float | None = None
         self._last_answer = ""
+        self._cannot_sign = False
         self.last = ""
 
     def log(self, _level: int, _form: str, facility: str, _client: str, text: str) -> None:
         """Keep the line if it is about a failed connection, or a failed request for a token."""
-        if facility == "FAIL":
+        if facility == "FAIL" and not self._cannot_sign:
             self.last = _THREAD.sub("", text)
         elif found := _NO_TOKEN.search(text) if facility == "OIDC" else None:
             self._no_token(found)
@@ -59,16 +66,41 @@ class ClientLog:
     def error(self, error: KafkaError) -> None:
         """Record since when the brokers have refused the credentials or certificates.
 
-        A failed connection resets it: the brokers are away, whatever they answered before.
+        A failed connection resets it: the brokers are away, whatever they answered before. While no token can
+        be signed, nothing counts: brokers may refuse only that the one before has expired.
         """
         if error.str().startswith(_NO_TOKEN_ERROR):
             answer = error.str().removeprefix(_NO_TOKEN_ERROR)
             if answer[:_COMPARED] != self._last_answer[:_COMPARED]:
                 self.last = f"asking for a token: {self._shown(answer)}"
+        elif self._cannot_sign:
+            self._refused_since = None
         elif error.code() in _REFUSALS or _ALERT.search(error.str()):
             self._refuse()
         elif error.code() == KafkaError._TRANSPORT:
             self._refused_since = None
+
+    def signing(self, sign: Sign) -> Sign:
+        """Return `sign`, but keep why it fails: librdkafka tells only that it did.
+
+        Only the first line of a message is kept: AWS may repeat after it what was signed, with the session
+        token.
+        """
+
+        def signed(setting: str) -> tuple[str, float]:
+            try:
+                token = sign(setting)
+            except Exception as error:  # of any library that finds credentials; raised again
+                line = next(iter(str(error).splitlines()), "")
+                self.last = f"signing a token: {type(error).__name__}: {self._shown(line)}"
+                self._last_answer = _NOT_SIGNED
+                self._refused_since = None
+                self._cannot_sign = True
+                raise
+            self._cannot_sign = False
+            return token
+
+        return signed
 
     def answered(self) -> None:
         """Forget earlier refusals, since brokers have answered."""

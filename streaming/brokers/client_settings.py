@@ -8,16 +8,24 @@ store becomes PEM text. Both sign in alike.
 import itertools
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
-from streaming.brokers import oauthbearer
+from streaming.brokers import msk_iam, oauthbearer
 from streaming.brokers.jaas import read_jaas
 from streaming.brokers.tls import translated_tls
+from streaming.jvm.jars import JarSet
 from streaming.model.errors import MisuseError
 from streaming.settings.model import SourceSettings
 
 SAME_NAME: Final = frozenset(
-    {"client.dns.lookup", "client.id", "sasl.oauthbearer.sub.claim.name", "security.protocol"}
+    {
+        "bootstrap.servers",
+        "client.dns.lookup",
+        "client.id",
+        "sasl.oauthbearer.sub.claim.name",
+        "security.protocol",
+    }
 )
 """Settings with the same name, values and meaning in librdkafka.
 
@@ -31,12 +39,19 @@ class SignIn(Protocol):
     def java(self, client: Mapping[str, str], *, login: int) -> dict[str, str]:
         """Return the settings `client` for the connector's Java client; `login` differs at each call."""
 
-    def librdkafka(self) -> dict[str, str]:
-        """Return the settings of librdkafka for this mechanism."""
+    def librdkafka(self) -> Mapping[str, Any]:
+        """Return the settings of librdkafka for this mechanism, perhaps with a callback."""
+
+
+def _read_oauthbearer(client: Mapping[str, str]) -> SignIn:
+    if msk_iam.is_msk_iam(client):
+        return msk_iam.read_msk_iam(client)
+    return oauthbearer.read_client_credentials(client)
 
 
 _SIGN_INS: Final[Mapping[str, Callable[[Mapping[str, str]], SignIn]]] = {
-    oauthbearer.MECHANISM: oauthbearer.read_client_credentials,
+    oauthbearer.MECHANISM: _read_oauthbearer,
+    msk_iam.MECHANISM: msk_iam.read_msk_iam,
 }
 """For each such mechanism, the function that reads Java's settings."""
 
@@ -56,12 +71,33 @@ def java_client_settings(source: SourceSettings) -> Mapping[str, str]:
 
     Clients with the result of one call share a login (and so a token), and no others. Raises `MisuseError`.
     """
-    sign_in = _sign_in(source.client)
-    client = source.client if sign_in is None else sign_in.java(source.client, login=next(_logins))
-    return {**client, "bootstrap.servers": source.bootstrap_servers}
+    client = client_of(source)
+    sign_in = _sign_in(client)
+    return client if sign_in is None else sign_in.java(client, login=next(_logins))
 
 
-def librdkafka_settings(client: Mapping[str, str]) -> dict[str, str]:
+@dataclass(frozen=True, kw_only=True)
+class JavaNeeds:
+    """What Java's client needs to sign in: jars besides the connector's, and system properties of its JVM."""
+
+    jar_sets: tuple[JarSet, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def java_needs(source: SourceSettings) -> JavaNeeds:
+    """Return what the sign-in of these settings needs. Raises `MisuseError`."""
+    sign_in = _sign_in(client_of(source))
+    if not isinstance(sign_in, msk_iam.MskIam):
+        return JavaNeeds()
+    return JavaNeeds(jar_sets=("msk-iam",), properties={"aws.region": sign_in.region})
+
+
+def client_of(source: SourceSettings) -> dict[str, str]:
+    """Return all settings of Kafka's Java client that the user has given."""
+    return {**source.client, "bootstrap.servers": source.bootstrap_servers}
+
+
+def librdkafka_settings(client: Mapping[str, str]) -> dict[str, Any]:
     """Translate the Java client's settings to librdkafka's.
 
     Settings that only tune the Java consumer are left out. Raises `MisuseError` for a setting that matters
@@ -71,7 +107,7 @@ def librdkafka_settings(client: Mapping[str, str]) -> dict[str, str]:
     return {**translated, **_translated_sasl(client), **translated_tls(client)}
 
 
-def secrets_of(translated: Mapping[str, str]) -> list[str]:
+def secrets_of(translated: Mapping[str, Any]) -> list[str]:
     """Return the texts by which servers could recognize this user, among librdkafka's settings: an answer
     may repeat what it was sent."""
     secret = translated.get("sasl.oauthbearer.client.secret")
@@ -86,7 +122,7 @@ def _sign_in(client: Mapping[str, str]) -> SignIn | None:
     return None if read is None else read(client)
 
 
-def _translated_sasl(client: Mapping[str, str]) -> dict[str, str]:
+def _translated_sasl(client: Mapping[str, str]) -> Mapping[str, Any]:
     if (sign_in := _sign_in(client)) is not None:
         return sign_in.librdkafka()
     credentials = _credentials(client["sasl.jaas.config"]) if "sasl.jaas.config" in client else {}

@@ -63,6 +63,7 @@ class LocalBroker:
         advertised: Mapping[str, int] | None = None,
         heap: str = "512m",
         jars: Path | None = None,
+        classes: Path | None = None,
         java_options: Sequence[str] = (),
     ) -> None:
         self.directory = directory.resolve()
@@ -72,6 +73,7 @@ class LocalBroker:
         self._advertised = dict(advertised or {})
         self._heap = heap
         self._jars = jars
+        self._classes = classes
         self._java_options = tuple(java_options)
         protocols = ("PLAINTEXT", *listeners, "CONTROLLER")
         self._ports = dict(zip(protocols, free_ports(len(protocols)), strict=True))
@@ -165,7 +167,7 @@ class LocalBroker:
     def _launch(self, jars: Path, properties: Path) -> None:
         logging = f"-Dlog4j2.configurationFile={conf_dir() / 'log4j2-broker.properties'}"
         options = (f"-Xmx{self._heap}", logging, *self._java_options)
-        command = [*_java(jars, *options), "kafka.Kafka", str(properties)]
+        command = [*_java(jars, *options, classes=self._classes), "kafka.Kafka", str(properties)]
         # Kafka leaves files in its working directory.
         self._child = Child(command, log=self.log, directory=self.directory)
 
@@ -261,8 +263,9 @@ def _free(ports: list[int]) -> Iterator[int]:
             yield port
 
 
-def _java(jars: Path, *options: str) -> list[str]:
-    return [str(find_java()), *options, "-cp", f"{jars}{os.sep}*"]
+def _java(jars: Path, *options: str, classes: Path | None = None) -> list[str]:
+    path = f"{jars}{os.sep}*" if classes is None else f"{jars}{os.sep}*{os.pathsep}{classes}"
+    return [str(find_java()), *options, "-cp", path]
 
 
 def _relevant_lines(log: str) -> str:

@@ -37,7 +37,7 @@ _FORBIDDEN: Final = re.compile(r"\w+AuthorizationException\b")
 
 _NOT_SIGNED_IN: Final = re.compile(
     r"\w+AuthenticationException\b|\bSSL\w*Exception\b"
-    r"|LoginException: An internal error occurred while retrieving token"
+    r"|LoginException: (An internal error occurred while retrieving token|software\.amazon\.awssdk\.)"
 )
 """Exceptions for credentials, certificates and tokens. That of the token endpoint does not say why."""
 
@@ -163,8 +163,7 @@ class Interruptions:
             self._sign_ins = 1 if self._has_moved(tables) else self._sign_ins + 1
             if self._sign_ins < _MOST_SIGN_INS:
                 _log.warning("%s Signing in again.", failure)
-                with suppress(MisuseError):  # a file that is being replaced
-                    self._broker.sign_in_again()  # it says what is wrong, and whether waiting helps
+                self._sign_in_again()
                 return
         if isinstance(failure, BrokersSilentError | BrokerError) and self._has_moved(tables):
             _log.warning("%s Reading continues as soon as they answer.", failure)  # they may be back by now
@@ -180,6 +179,15 @@ class Interruptions:
             return
         if topic is not None and reason_to_rebuild(tables.progress(), topic) is None:
             raise failure
+
+    def _sign_in_again(self) -> None:
+        """Let the broker's client say what is wrong, and whether waiting helps."""
+        with suppress(MisuseError):  # a file that is being replaced
+            try:
+                self._broker.sign_in_again()
+            except BrokerError as error:  # AWS gives no credentials: that is silence, and not counted
+                _log.warning("%s", error)
+                self._sign_ins -= 1
 
     def _has_moved(self, tables: Tables) -> bool:
         """Whether anything was read since the last call."""

@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from streaming.brokers.broker import Broker
+from streaming.brokers.client_settings import java_needs
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
 from streaming.job.reading import TopicReader
@@ -94,8 +95,9 @@ def _with_reader(
     expect_many_rows()
     find_java()  # the jars may exist without it
     Tables(settings.tables.root, settings.tables.storage_options).progress_if_any()  # before any waiting
+    needs = java_needs(settings.source)
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
-        jars = ensure_jars("connector")
+        jars, *more_jars = map(ensure_jars, ("connector", *needs.jar_sets))
     broker = Broker(settings.source)
     limit_ms = settings.source.connect_timeout_ms if ends else None
     facts = broker.wait_for_topic(stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
@@ -109,7 +111,14 @@ def _with_reader(
     ):
         with listener.waiting("starting Spark"):
             options += archive_options(jars)
-            spark = start_session(settings.spark, settings.job, jars, java_options=options)
+            spark = start_session(
+                settings.spark,
+                settings.job,
+                jars,
+                more_jars=more_jars,
+                properties=needs.properties,
+                java_options=options,
+            )
         try:
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be starting

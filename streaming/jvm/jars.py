@@ -35,9 +35,13 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 
 _log = logging.getLogger(__name__)
 
-JarSet = Literal["connector", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"]
+JarSet = Literal[
+    "connector", "msk-iam", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"
+]
 
 _WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # only tests need the others
+
+_CLASSIFIER: Final = "{http://ant.apache.org/ivy/maven}classifier"
 
 _MODE: Final = 0o755  # whatever the umask: a cache that others may write is refused
 
@@ -127,10 +131,16 @@ def listed_jars(conf: JarSet) -> frozenset[str]:
     """Return the file names of the jars that `conf/ivy.xml` lists for this configuration."""
     dependencies = ElementTree.parse(ivy_file()).iterfind("./dependencies/dependency")
     return frozenset(
-        f"{dependency.attrib['name']}-{dependency.attrib['rev']}.jar"
+        f"{dependency.attrib['name']}-{dependency.attrib['rev']}{_classifier(dependency)}.jar"
         for dependency in dependencies
         if dependency.attrib["conf"] == f"{conf}->default"
     )
+
+
+def _classifier(dependency: ElementTree.Element) -> str:
+    """Return the end of a jar's name that says which of an artifact's jars it is; empty for the usual one."""
+    artifact = dependency.find("artifact")
+    return "" if artifact is None else f"-{artifact.attrib[_CLASSIFIER]}"
 
 
 def listed_digests() -> dict[str, str]:
@@ -252,7 +262,7 @@ def _ivy_command(conf: JarSet, target: Path, cache: Path) -> list[str]:
         *("-cache", str(cache / "ivy")),
         *("-confs", conf),
         *("-types", "jar", "bundle"),
-        *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
+        *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
 
 

@@ -16,6 +16,7 @@ from streaming.settings.properties import read_properties
 from streaming.settings.secrets import files_referred_to, looks_secret
 
 _OF_HEADERS: Final = re.compile(r"alerts\.(webhook|alertmanager)\.headers\.")
+_SECRET_ON_THE_WIRE: Final = ("PLAIN", "OAUTHBEARER", "AWS_MSK_IAM")
 _TOKENS_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
@@ -106,10 +107,10 @@ def _in_plain_text(settings: Settings) -> Iterator[str]:
     protocol, mechanism = client.get("security.protocol", ""), client.get("sasl.mechanism", "")
     servers = (one.rpartition("//")[2].strip() for one in settings.source.bootstrap_servers.split(","))
     is_here = all(is_loopback(place[0]) for one in servers if (place := host_and_port(one)))
-    if protocol.upper() == "SASL_PLAINTEXT" and mechanism in ("PLAIN", "OAUTHBEARER") and not is_here:
+    if protocol.upper() == "SASL_PLAINTEXT" and mechanism in _SECRET_ON_THE_WIRE and not is_here:
         yield (
-            f"security.protocol is SASL_PLAINTEXT: the password of {mechanism} crosses the network in plain "
-            "text: use SASL_SSL"
+            f"security.protocol is SASL_PLAINTEXT: the password or token of {mechanism} crosses the network "
+            "in plain text: use SASL_SSL"
         )
 
 

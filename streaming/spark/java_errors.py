@@ -27,6 +27,9 @@ _JAVA: Final = re.compile(r"(?:[\w$]+\.)+([\w$]+)(?:: (.*))?", re.DOTALL)
 OF_CONNECTIONS: Final = (Py4JNetworkError, ConnectionError, EOFError)
 """Exceptions that are raised when the JVM does not answer."""
 
+_SHOWN: Final = 1_000
+"""Characters of an error; AWS's library lists everything that it has tried, several times."""
+
 _END_LIMIT_S: Final = 5.0
 
 
@@ -36,7 +39,9 @@ def error_line(error: BaseException) -> str:
     found = _JAVA.fullmatch(text)
     kind, message = (found[1], found[2] or "") if found else (type(error).__name__, text)
     hint = _HINTS.get(kind)
-    return f"{kind}: {_explaining_line(message).rstrip('.')}.{f' {hint}' if hint else ''}"
+    line = _explaining_line(message)
+    shown = line.rstrip(".") if len(line) <= _SHOWN else f"{line[:_SHOWN]}.."
+    return f"{kind}: {shown}.{f' {hint}' if hint else ''}"
 
 
 def end_of_jvm(error: BaseException) -> str | None:

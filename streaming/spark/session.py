@@ -7,7 +7,7 @@ import signal
 import socketserver
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -126,6 +126,8 @@ _LOCAL_FILES: Final[Mapping[str, str]] = {
 }
 """Settings if the checkpoint is a local folder and Spark's master is this process."""
 
+_EXECUTORS_OPTIONS: Final = "spark.executor.extraJavaOptions"
+
 _UMASK: Final = "spark.hadoop.fs.permissions.umask-mode"
 """The umask that Hadoop applies itself. On a cluster it stays unchanged, since executors may be other
 users."""
@@ -164,12 +166,19 @@ record soon has; compiling code that runs for each batch would take hours, witho
 
 
 def start_session(
-    spark: SparkSettings, job: JobSettings, jars: Path, *, java_options: Sequence[str] = ()
+    spark: SparkSettings,
+    job: JobSettings,
+    jars: Path,
+    *,
+    more_jars: Sequence[Path] = (),
+    properties: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = (),
 ) -> SparkSession:
     """Start a Spark session with the Kafka connector; `jars` is the directory that holds it.
 
-    With a local master, Python workers start in the background. The driver's JVM gets `java_options` in
-    addition to ours.
+    `more_jars` are directories of what the connector loads by name. With a local master, Python workers start
+    in the background. All JVMs get the system `properties`, the driver's also `java_options`, in addition to
+    ours.
     """
     os.environ["PYSPARK_PYTHON"] = python_of_workers(spark, os.environ)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -178,7 +187,9 @@ def start_session(
     # The JVM has about three hundred threads. The C library would create sixteen arenas for them, and each
     # keeps freed memory: 300 MiB while a topic is first read.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    settings = session_conf(spark, job, jars, java_options=java_options)
+    settings = session_conf(
+        spark, job, jars, more_jars=more_jars, properties=properties, java_options=java_options
+    )
     conf = SparkConf().setAppName("offsetlake").setMaster(spark.master).setAll([*settings.items()])
     _leave_end_of_jvm_to_errors()
     with output_to(Path(spark.log_file)), _own_signals():
@@ -316,12 +327,19 @@ os.register_at_fork(after_in_child=_ignore_sigterm_in_jvm)  # called because PyS
 
 
 def session_conf(
-    spark: SparkSettings, job: JobSettings, jars: Path, *, java_options: Sequence[str] = ()
+    spark: SparkSettings,
+    job: JobSettings,
+    jars: Path,
+    *,
+    more_jars: Sequence[Path] = (),
+    properties: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = (),
 ) -> dict[str, str]:
     users_options = spark.conf.get("spark.driver.extraJavaOptions", "")
-    options = [*_java_options(users_options), *java_options, users_options]
+    of_all = [f"-D{name}={value}" for name, value in (properties or {}).items()]
+    options = [*_java_options(users_options), *of_all, *java_options, users_options]
     is_folder = checkpoint_uri(job.checkpoint).startswith("file:")
-    return {
+    conf = {
         **_CONF,
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
         **(_LOCAL_CHECKPOINT if is_folder else {}),
@@ -332,20 +350,35 @@ def session_conf(
         **({} if spark.conf.keys() & INTERPRETED.keys() else {**INTERPRETED, _CHOICE_IS_OURS: "true"}),
         **spark.conf,
         **SESSION_CONF,
-        **_connector(spark, sorted(jars.glob("*.jar"))),
+    }
+    return {
+        **conf,
+        **_connector(conf, [jars], more_jars, is_local=spark.is_local),
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
+        **({_EXECUTORS_OPTIONS: " ".join([*of_all, conf.get(_EXECUTORS_OPTIONS, "")])} if of_all else {}),
     }
 
 
-def _connector(spark: SparkSettings, jars: Sequence[Path]) -> dict[str, str]:
-    """Return the setting with the connector's jars, and a user's jars (of a file system, say) after them.
+def _connector(
+    conf: Mapping[str, str], jars: Sequence[Path], more_jars: Sequence[Path], *, is_local: bool
+) -> dict[str, str]:
+    """Return the settings with the connector's jars, and a user's jars (of a file system, say) after them.
 
-    Executors on a cluster get copies of the jars in `spark.jars`. On this machine they are on the class path
-    of the JVM: nothing is copied, and an archive of classes can contain those of the connector.
+    Executors on a cluster get copies of the jars in `spark.jars`. On this machine the connector's are on the
+    class path of the JVM: nothing is copied, and an archive of classes can contain them. `more_jars` are not:
+    no archive would match.
     """
-    paths = [str(jar) for jar in jars]
-    name, separator = ("spark.driver.extraClassPath", ":") if spark.is_local else ("spark.jars", ",")
-    return {name: separator.join(filter(None, [*paths, spark.conf.get(name, "")]))}
+    on_path, copied = (jars, more_jars) if is_local else ((), [*jars, *more_jars])
+    settings = (("spark.driver.extraClassPath", ":", on_path), ("spark.jars", ",", copied))
+    return {
+        name: separator.join(filter(None, [*_jar_files(folders), conf.get(name, "")]))
+        for name, separator, folders in settings
+        if folders
+    }
+
+
+def _jar_files(folders: Iterable[Path]) -> list[str]:
+    return [str(jar) for folder in folders for jar in sorted(folder.glob("*.jar"))]
 
 
 def _java_options(users_options: str) -> list[str]:

@@ -137,3 +137,27 @@ def test_an_answer_is_shown_in_one_line_without_secrets_tokens_and_queries() -> 
     assert log.last.endswith("x...")
     assert len(log.last) < 500
     assert not [text for text in ("s3cret", "czNjcmV0", "eyJ", "k3y") if text in log.last]
+
+
+def test_what_fails_while_no_token_can_be_signed_is_no_refusal_and_hides_not_why(
+    log: ClientLog, clock: Clock
+) -> None:
+    def sign(setting: str) -> tuple[str, float]:
+        if setting:
+            raise ValueError(f"{setting}\nand the rest\n")
+        return "token", 0.0
+
+    log.error(AUTHENTICATION)
+    with pytest.raises(ValueError, match="no keys"):
+        log.signing(sign)("no keys \x1b" + "x" * 1_000)
+    log.error(AUTHENTICATION)
+    log.log(3, "", "FAIL", "", "expired_token")
+    clock.now += 10
+    assert not log.is_refused_for(0)
+    assert log.last.startswith("signing a token: ValueError: no keys \\x1bxxx")
+    assert len(log.last) < 400
+    assert log.signing(sign)("") == ("token", 0.0)
+    log.error(AUTHENTICATION)
+    log.log(3, "", "FAIL", "", "access denied")
+    assert log.is_refused_for(0)
+    assert log.last == "access denied"

@@ -62,7 +62,7 @@ def test_jaas_that_cannot_be_translated_is_explained(entry: str, message: str) -
     assert "s3cret" not in str(raised.value)
 
 
-EXPECTED = "expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, found"
+EXPECTED = "expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM, found"
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "oauthbearer", "plain", ""])

@@ -33,6 +33,11 @@ FAILURES = {
         "callback handler",
         SignInError,
     ),
+    "no credentials of AWS": (
+        "javax.security.auth.login.LoginException: software.amazon.awssdk.core.exception.SdkClientException: "
+        "Unable to load credentials from any of the providers in the chain",
+        SignInError,
+    ),
     "a login module that Java does not know": (
         "javax.security.auth.login.LoginException: No LoginModule found for org.example.X",
         JobFailedError,

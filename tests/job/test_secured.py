@@ -244,7 +244,7 @@ REFUSED = {
     "unknown protocol": ({"security.protocol": "SASL_TLS"}, "SASL_TLS"),
     "unknown mechanism": (
         {"sasl.mechanism": "SCRAM-SHA-1"},
-        "expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+        "expected PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM",
     ),
     "no semicolon": ({"sasl.jaas.config": f'{JAAS} username="u" password="not-it-81"'}, "semicolon"),
 }

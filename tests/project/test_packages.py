@@ -63,6 +63,9 @@ PACKAGES = {
 OWNERS = {
     "construct": "decoders",
     "confluent_kafka": "brokers demo",
+    "boto3": "brokers",
+    "botocore": "brokers",
+    "aws_msk_iam_sasl_signer": "brokers",
     "deltalake": "tables maintenance alerts queries job",
     "pyspark": "spark job",
     "py4j": "spark job",

@@ -73,6 +73,28 @@ def test_alone_on_a_machine_the_connector_is_on_the_class_path_before_jars_of_us
     assert conf["spark.jars"] == "/opt/file-system.jar"
 
 
+def test_further_jars_are_copied_everywhere_and_all_jvms_get_the_properties(tmp_path: Path) -> None:
+    connector, more = (tmp_path / name for name in ("connector", "more"))
+    for folder, jar in ((connector, "a.jar"), (more, "b.jar")):
+        folder.mkdir()
+        (folder / jar).touch()
+
+    def conf(options: dict[str, Any]) -> dict[str, str]:
+        spark, job = read_settings(options=options).spark, read_settings(options=options).job
+        return session_conf(spark, job, connector, more_jars=[more], properties={"aws.region": "eu-west-1"})
+
+    alone, shared = conf({}), conf(SHARED)
+    assert alone["spark.driver.extraClassPath"] == str(connector / "a.jar")
+    assert alone["spark.jars"] == str(more / "b.jar")
+    assert shared["spark.jars"] == f"{connector / 'a.jar'},{more / 'b.jar'}"
+    for one in (alone, shared):
+        assert "-Daws.region=eu-west-1" in one["spark.driver.extraJavaOptions"].split()
+    assert shared["spark.executor.extraJavaOptions"].split() == [
+        "-Daws.region=eu-west-1",
+        "-XX:+UseParallelGC",
+    ]
+
+
 def test_java_options_of_the_user_come_after_ours_and_their_collector_is_the_only_one(tmp_path: Path) -> None:
     def options(mine: str) -> str:
         settings = read_settings(options={"spark.conf": {"spark.driver.extraJavaOptions": mine}})

@@ -191,7 +191,9 @@ def lock() -> Iterator[str]:
     installed: dict[str, str] = {
         canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()
     }
-    yield from of_lock(LOCK.read_text(), [*project["project"]["dependencies"], *groups], installed)
+    extras = [one for extra in project["project"]["optional-dependencies"].values() for one in extra]
+    required = [*project["project"]["dependencies"], *extras, *groups]
+    yield from of_lock(LOCK.read_text(), required, installed)
 
 
 def of_lock(text: str, required: Iterable[str], installed: Mapping[str, str]) -> Iterator[str]:
@@ -220,17 +222,17 @@ def of_lock(text: str, required: Iterable[str], installed: Mapping[str, str]) ->
 
 
 def licences() -> Iterator[str]:
-    """Look at the licences of all that is installed, and of the jars that the job needs."""
+    """Look at the licences of all that is installed, and of the jars that the job may need."""
     for one in metadata.distributions():
         name = canonicalize_name(one.metadata["Name"])
         licence = licence_of(one.metadata)
         if name not in EXCEPTIONS and not is_allowed(licence):
             yield f"{name} {one.version}: {licence or 'no licence that is known'}"
     try:
-        jars = ensure_jars("connector")
+        folders = [ensure_jars("connector"), ensure_jars("msk-iam")]
     except OffsetlakeError as error:
         raise NotCheckedError(str(error)) from error
-    for jar in sorted(jars.glob("*.jar")):
+    for jar in [jar for folder in folders for jar in sorted(folder.glob("*.jar"))]:
         if not says_apache(jar):
             yield f"{jar.name}: does not say that it is under Apache-2.0"
 

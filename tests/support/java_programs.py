@@ -19,10 +19,14 @@ _SOURCES: Final = Path(__file__).parent / "java"
 
 def java_program(name: str, jars: Sequence[Path], *arguments: str) -> list[str]:
     """Return the command line that runs `java/<name>.java` with the jars of these folders."""
-    source = _SOURCES / f"{name}.java"
-    path = ":".join([*(f"{folder}/*" for folder in jars), str(_compiled(source, tuple(jars)))])
+    path = ":".join([*(f"{folder}/*" for folder in jars), str(java_classes(name, jars))])
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dlog4j2.level=OFF"]
     return [str(find_java()), *options, "-cp", path, name, *arguments]
+
+
+def java_classes(name: str, jars: Sequence[Path]) -> Path:
+    """Return the folder with the classes of `java/<name>.java`, compiled with the jars of these folders."""
+    return _compiled(_SOURCES / f"{name}.java", tuple(jars))
 
 
 @cache
