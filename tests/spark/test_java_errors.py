@@ -23,3 +23,10 @@ TRACEBACK = (
 )
 def test_the_telling_line_is_reported(text: str, line: str) -> None:
     assert error_line(Exception(text)).startswith(line)
+
+
+def test_a_line_of_thousands_of_characters_is_cut() -> None:
+    line = error_line(Exception(f"x.LoginException: {'many sources, ' * 1_000}"))
+    assert line.startswith("LoginException: many sources, ")
+    assert line.endswith("... Check sasl.jaas.config (--command-config).")
+    assert len(line) < 1_100
