@@ -103,8 +103,9 @@ class ClientLog:
         return signed
 
     def answered(self) -> None:
-        """Forget earlier refusals, since brokers have answered."""
+        """Forget earlier refusals and failures to sign, since brokers have answered."""
         self._refused_since = None
+        self._cannot_sign = False
 
     @property
     def is_refused(self) -> bool:

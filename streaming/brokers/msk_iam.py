@@ -56,7 +56,7 @@ _DEFAULT_STS_REGION: Final = "aws-global"
 
 _REGION: Final = r"[a-z0-9]+(?:-[a-z0-9]+)+"
 _MSK_HOST: Final = re.compile(
-    rf"\.kafka(?:-serverless)?\.({_REGION})\.amazonaws\.com(?:\.cn)?\.?(?::\d+)?", re.IGNORECASE
+    rf"\.kafka(?:-serverless)?\.({_REGION})\.amazonaws\.com(?:\.cn)?\.?(?::\d+)?\Z", re.IGNORECASE
 )
 
 

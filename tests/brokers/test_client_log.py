@@ -157,6 +157,15 @@ def test_what_fails_while_no_token_can_be_signed_is_no_refusal_and_hides_not_why
     assert log.last.startswith("signing a token: ValueError: no keys \\x1bxxx")
     assert len(log.last) < 400
     assert log.signing(sign)("") == ("token", 0.0)
+    assert_refusals_count(log)
+    log.answered()
+    with pytest.raises(ValueError, match="no keys"):
+        log.signing(sign)("no keys")
+    log.answered()  # with the token before, which is still valid
+    assert_refusals_count(log)
+
+
+def assert_refusals_count(log: ClientLog) -> None:
     log.error(AUTHENTICATION)
     log.log(3, "", "FAIL", "", "access denied")
     assert log.is_refused_for(0)

@@ -107,6 +107,11 @@ REGIONS = {
     "public access": ("b-1-public.x.c2.kafka.ap-south-1.amazonaws.com:9198", {}, "ap-south-1"),
     "China": ("b-1.x.c2.kafka.cn-north-1.amazonaws.com.cn:9098", {}, "cn-north-1"),
     "another name": ("kafka.internal:9098", {"AWS_REGION": "eu-north-1"}, "eu-north-1"),
+    "a name that only begins like AWS's": (
+        "b-1.x.kafka.us-east-1.amazonaws.com.internal:9098",
+        {"AWS_REGION": "eu-north-1"},
+        "eu-north-1",
+    ),
     "a region within another name": (
         "kafka.us-east-1.internal:9098",
         {"AWS_REGION": "eu-north-1"},
