@@ -36,6 +36,7 @@ from streaming.brokers.facts import (
     CHECK_INTERVAL,
     DEFAULT_DELETE_RETENTION_MS,
     DELETE_RETENTION,
+    NO_RETENTION,
     RETENTION,
     AccessRefusedError,
     BrokerError,
@@ -215,9 +216,10 @@ class Broker:
             for broker_id in sorted(self._metadata(REQUEST_TIMEOUT_S).brokers)
         }
         answers = {broker_id: answer_of(next(iter(futures.values()))) for broker_id, futures in asked.items()}
-        answered = {b: _settings_of(configs) for b, configs in answers.items() if isinstance(configs, dict)}
+        told = {b: settings_of_broker(configs) for b, configs in answers.items() if isinstance(configs, dict)}
         silent = {b: e.args[0].str().rstrip(".") for b, e in answers.items() if isinstance(e, KafkaException)}
-        return agreed_retention(answered, silent)
+        silent |= {broker: NO_RETENTION for broker, settings in told.items() if settings is None}
+        return agreed_retention({b: one for b, one in told.items() if one is not None}, silent)
 
     def delete_retention_ms(self, timeout_s: float = QUICK_TIMEOUT_S) -> int:
         """Return the topic's `delete.retention.ms`, the minimum retention of tombstones; Kafka's default
@@ -410,7 +412,11 @@ class Broker:
         )
 
 
-def _settings_of(configs: Mapping[str, Any]) -> BrokerSettings:
+def settings_of_broker(configs: Mapping[str, Any]) -> BrokerSettings | None:
+    """Return the settings in the configs of one broker; None if they lack the retention, as those of other
+    makers may."""
+    if not {RETENTION, CHECK_INTERVAL} <= configs.keys():
+        return None
     minutes, interval = (configs[name].value for name in (RETENTION, CHECK_INTERVAL))
     assignors = configs[ASSIGNORS].value if ASSIGNORS in configs else None
     return BrokerSettings(int(minutes) * MINUTE_MS, int(interval), first_assignor(assignors))

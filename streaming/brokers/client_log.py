@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError
 from streaming.common.escapes import shown
 from streaming.common.http_values import without_query
 
-_THREAD: Final = re.compile(r"^\[thrd:[^\]]*\]: ")
+_THREAD: Final = re.compile(r"^\[thrd:.*?\]: ")
+_BROKER: Final = re.compile(r"\S+/(\d+): ")
 _REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
 _ALERT: Final = re.compile(r"SSL alert number (4[2-9]|116)\b")
@@ -55,11 +56,14 @@ class ClientLog:
         self._last_answer = ""
         self._cannot_sign = False
         self.last = ""
+        self.last_of: dict[int, str] = {}  # by broker id
 
     def log(self, _level: int, _form: str, facility: str, _client: str, text: str) -> None:
         """Keep the line if it is about a failed connection, or a failed request for a token."""
         if facility == "FAIL" and not self._cannot_sign:
             self.last = _THREAD.sub("", text)
+            if broker := _BROKER.match(self.last):
+                self.last_of[int(broker[1])] = self.last
         elif found := _NO_TOKEN.search(text) if facility == "OIDC" else None:
             self._no_token(found)
 

@@ -2,8 +2,8 @@
 client."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
 
 from streaming.common.times import DAY_MS, MINUTE_MS
 from streaming.model.errors import OffsetlakeError
@@ -11,6 +11,7 @@ from streaming.model.errors import OffsetlakeError
 RETENTION: Final = "offsets.retention.minutes"
 CHECK_INTERVAL: Final = "offsets.retention.check.interval.ms"
 ASSIGNORS: Final = "group.consumer.assignors"
+NO_RETENTION: Final = f"no {RETENTION} in the answer"
 DELETE_RETENTION: Final = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS: Final = DAY_MS
 
@@ -65,6 +66,28 @@ class TopicState:
     topic_id: str | None = None
     partitions: frozenset[int] = frozenset()
     error: str | None = None
+
+
+class NoAnswer(NamedTuple):
+    """Why a request has no result: brokers were `silent`, `refused` the sign-in, `denied` a permission, or
+    answered something else (`unknown`)."""
+
+    kind: Literal["silent", "refused", "denied", "unknown"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """A cluster as one user sees it.
+
+    Its id (None: it has none), the address that each broker advertises, by broker id, and the leader of each
+    partition of the topic (None: it has no leader). `has_offsets_topic`: `__consumer_offsets` is there.
+    """
+
+    cluster_id: str | None
+    addresses: Mapping[int, str]
+    leaders: Mapping[int, int | None] = field(default_factory=dict)
+    has_offsets_topic: bool = False
 
 
 _ASSIGNORS_BY_CLASS: Final = {

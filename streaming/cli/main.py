@@ -12,6 +12,7 @@ import click
 
 from streaming.cli.commands import (
     alerts,
+    check,
     decode,
     expiry,
     history,
@@ -34,7 +35,7 @@ def _of(*modules: ModuleType) -> list[click.Command]:
 
 
 COMMANDS: Final[dict[str, list[click.Command]]] = {
-    "Follow the topic": _of(job),
+    "Follow the topic": _of(check, job),
     "Query the tables": _of(queries, history, lag),
     "Alerts and expiry": _of(alerts, expiry, leftovers, restore),
     "Serve": _of(serve),
@@ -130,6 +131,7 @@ def cli() -> None:
 
     \b
       offsetlake demo                                      try it: a local broker, groups and the job
+      offsetlake check --bootstrap-server localhost:9092   whether the job can run with these brokers
       offsetlake run --bootstrap-server localhost:9092     follow the topic into the tables
       offsetlake offsets --group billing                   committed offsets of a group
       offsetlake offsets --group billing --as-of -2h       the same, as they were two hours ago

@@ -61,6 +61,10 @@ command_config_option = click.option(
 )
 broker_options = all_of(bootstrap_server_option, command_config_option)
 
+source_topic_option = click.option(
+    "--topic", metavar="TOPIC", help="The topic to read.  [default: __consumer_offsets]"
+)
+
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -22,6 +22,8 @@ _HINTS: Final = {
 }
 """Advice about errors of Kafka's Java client, by the simple name of their class."""
 
+NO_MESSAGE: Final = "no message"
+
 _JAVA: Final = re.compile(r"(?:[\w$]+\.)+([\w$]+)(?:: (.*))?", re.DOTALL)
 
 OF_CONNECTIONS: Final = (Py4JNetworkError, ConnectionError, EOFError)
@@ -35,13 +37,19 @@ _END_LIMIT_S: Final = 5.0
 
 def error_line(error: BaseException) -> str:
     """Return one line about an error: for one of the JVM the innermost cause, with advice if there is any."""
+    kind, message = kind_and_message(error)
+    hint = _HINTS.get(kind)
+    return f"{kind}: {message}.{f' {hint}' if hint else ''}"
+
+
+def kind_and_message(error: BaseException) -> tuple[str, str]:
+    """Return the simple name of the class of an error and a line of its message, without a full stop: for one
+    of the JVM those of the innermost cause."""
     text = _innermost(error)
     found = _JAVA.fullmatch(text)
     kind, message = (found[1], found[2] or "") if found else (type(error).__name__, text)
-    hint = _HINTS.get(kind)
     line = _explaining_line(message)
-    shown = line.rstrip(".") if len(line) <= _SHOWN else f"{line[:_SHOWN]}.."
-    return f"{kind}: {shown}.{f' {hint}' if hint else ''}"
+    return kind, line.rstrip(".") if len(line) <= _SHOWN else f"{line[:_SHOWN]}.."
 
 
 def end_of_jvm(error: BaseException) -> str | None:
@@ -92,5 +100,5 @@ def _innermost(error: BaseException) -> str:
 
 def _explaining_line(text: str) -> str:
     """Return the first line, but of a Python traceback the last one."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [NO_MESSAGE]
     return lines[-1 if lines[0].endswith("Traceback (most recent call last):") else 0]

@@ -170,3 +170,17 @@ def assert_refusals_count(log: ClientLog) -> None:
     log.log(3, "", "FAIL", "", "access denied")
     assert log.is_refused_for(0)
     assert log.last == "access denied"
+def test_the_last_failure_of_each_broker_is_kept_and_that_of_bootstrap_servers_is_of_none(
+    log: ClientLog,
+) -> None:
+    lines = {
+        "sasl_ssl://kafka-1:9093/1": "Connect failed",
+        "[::1]:9092/12": "Timed out",
+        "kafka:9092/bootstrap": "Disconnected",
+    }
+    for broker, text in lines.items():
+        log.log(3, "", "FAIL", "rdkafka#producer-1", f"[thrd:{broker}]: {broker}: {text}")
+    assert log.last_of == {
+        1: "sasl_ssl://kafka-1:9093/1: Connect failed",
+        12: "[::1]:9092/12: Timed out",
+    }

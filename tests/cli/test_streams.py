@@ -21,6 +21,9 @@ NEEDED: Final[Mapping[str, list[str]]] = {
     "history": ["--group", NAME],
     "sql": ['SELECT DISTINCT "group" FROM live_offsets'],
 }
+OF_BROKERS: Final = {"check"}
+"""Commands about brokers, without tables."""
+
 MORE: Final = {
     "restore": ["restore", f"{NAME}*", "--as-of", "now"],
     "names": ["groups", "--list"],
@@ -60,7 +63,7 @@ def machine_formats() -> dict[str, list[str]]:
     found = dict(MORE)
     for command in [one for several in COMMANDS.values() for one in several]:
         for option in command.params:
-            if option.name == "output":
+            if option.name == "output" and command.name not in OF_BROKERS:
                 for form in option.type.choices:  # type: ignore[attr-defined]
                     words = [str(command.name), *NEEDED.get(str(command.name), []), "--output", str(form)]
                     found[f"{command.name} {form}"] = words

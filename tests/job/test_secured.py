@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +15,8 @@ import click
 import kafka_clients as kafka
 import pytest
 from command_process import COMMAND, output, running
-from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
+from documented_rights import listed_rights, without
 from kafka_versions import KafkaVersion
 from pyspark.sql import SparkSession
 from running_job import RunningJob
@@ -52,25 +51,6 @@ def rights(secured: SecuredBroker) -> Callable[[list[Right]], None]:
     """A function that gives the user of the job these rights and no others."""
 
     return lambda wanted: secured.allow_only(USER, *wanted)
-
-
-def listed_rights() -> list[Right]:
-    """Read the rights from the kafka-acls commands of docs/security.md."""
-    page = (ROOT / "docs" / "security.md").read_text()
-    commands = re.findall(r"^\$ kafka-acls (.*--add .*)$", page, re.MULTILINE)
-    assert commands
-    return [_right(shlex.split(command)) for command in commands]
-
-
-def _right(words: list[str]) -> Right:
-    options = {name: value for name, value in zip(words, [*words[1:], ""], strict=True) if name[:2] == "--"}
-    pattern = ResourcePatternType[options.get("--resource-pattern-type", "literal").upper()]
-    operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", options["--operation"]).upper()
-    for option, kind in (("--topic", ResourceType.TOPIC), ("--group", ResourceType.GROUP)):
-        if option in options:
-            return kind, options[option], pattern, AclOperation[operation]
-    assert "--cluster" in options
-    return ResourceType.BROKER, "kafka-cluster", pattern, AclOperation[operation]
 
 
 def broker_at(bootstrap: str, client: dict[str, str], timeout: str = "10s") -> Broker:
@@ -135,12 +115,6 @@ def test_the_rights_that_are_documented_are_enough_for_everything(
 
 
 # --- what is missing without a right ---
-
-
-def without(kind: ResourceType, operation: AclOperation) -> list[Right]:
-    left = [right for right in listed_rights() if (right[0], right[3]) != (kind, operation)]
-    assert len(left) < len(listed_rights())
-    return left
 
 
 NEEDED = {

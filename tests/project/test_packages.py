@@ -56,9 +56,10 @@ PACKAGES = {
     "serve/process": "serve/kafka serve/http serve/page serve/metrics serve/assessment serve/memory alerts "
     "tables lag settings model common",
     "job": "decoders model common settings jvm packing state expiry brokers tables maintenance spark alerts",
+    "check": "decoders spark brokers jvm settings model common",
     "demo": "job assessment tables settings jvm model common",
-    "cli": "serve/process demo job alerts queries lag maintenance tables brokers expiry jvm settings model "
-    "common decoders",
+    "cli": "serve/process demo check job alerts queries lag maintenance tables brokers expiry jvm settings "
+    "model common decoders",
 }
 OWNERS = {
     "construct": "decoders",
@@ -68,7 +69,7 @@ OWNERS = {
     "aws_msk_iam_sasl_signer": "brokers",
     "deltalake": "tables maintenance alerts queries job",
     "pyspark": "spark job",
-    "py4j": "spark job",
+    "py4j": "spark job check",
     "urllib.request": "alerts",
     "http.client": "alerts",
     "click": "cli",

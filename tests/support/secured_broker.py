@@ -123,8 +123,10 @@ def secured_broker(
     overrides: Mapping[str, str | int] | None = None,
     java_options: Sequence[str] = (),
     ca: CertificateAuthority | None = None,
+    advertised: Mapping[str, int] | None = None,
 ) -> Iterator[SecuredBroker]:
-    """Run a secured broker in a directory of its own, with two offsets partitions.
+    """Run a secured broker in a directory of its own, with two offsets partitions; further options are those
+    of `LocalBroker`.
 
     Its certificates are signed by a CA that is made for it, or by the given one.
     """
@@ -155,6 +157,7 @@ def secured_broker(
         listeners=listeners,
         overrides={name: str(value) for name, value in {**settings, **(overrides or {})}.items()},
         more_java_options=java_options,
+        advertised=advertised,
     )
     with broker:
         yield SecuredBroker(broker, certificates)

@@ -17,6 +17,7 @@ from streaming.cli.options import (
     config_option,
     log_format_option,
     settings_of,
+    source_topic_option,
     table_root_option,
 )
 from streaming.common.times import parse_duration_ms
@@ -34,7 +35,7 @@ if TYPE_CHECKING:  # Spark is loaded only by the commands that need it
 
 _job_options = all_of(
     broker_options,
-    click.option("--topic", metavar="TOPIC", help="The topic to read.  [default: __consumer_offsets]"),
+    source_topic_option,
     config_option,
     table_root_option,
     click.option(
