@@ -3,9 +3,8 @@
 They write nothing, and no broker creates a topic because of them.
 """
 
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from streaming.brokers.facts import (
     ClusterFacts,
     NoAnswer,
 )
+from streaming.common.interruptible import started
 from streaming.settings.model import OFFSETS_TOPIC
 
 _LOOK_EVERY_S: Final = 0.1
@@ -36,7 +36,7 @@ class Inquiry(Broker):
 
     def cluster(self, timeout_s: float) -> ClusterFacts | NoAnswer:
         """Return the cluster, as any bootstrap broker describes it; the first request, which signs in."""
-        answer = self._result(_started(lambda: self._admin.list_topics(timeout=timeout_s)), timeout_s)
+        answer = self._result(started(lambda: self._admin.list_topics(timeout=timeout_s)), timeout_s)
         if isinstance(answer, KafkaException):
             return self._no_answer(answer)
         self._log.answered()
@@ -113,17 +113,3 @@ class Inquiry(Broker):
             failure = self._log.last_of.get(broker, "")
         is_refused = kafka_error.code() in _REFUSALS or self._log.is_refused_for(0)
         return NoAnswer("refused" if is_refused else "silent", failure or kafka_error.str().rstrip("."))
-
-
-def _started(call: Callable[[], Any]) -> "Future[Any]":
-    """Make a call that blocks in C in a thread, since Ctrl-C would wait for it."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except KafkaException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="offsetlake-check-metadata", daemon=True).start()
-    return future

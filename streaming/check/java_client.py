@@ -5,7 +5,6 @@ passes through a pipe. The JVM ends with this process, however that ends: its st
 """
 
 import importlib.util
-import logging
 import os
 import re
 import secrets
@@ -24,10 +23,11 @@ from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[imp
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
 from streaming.brokers.facts import NoAnswer
+from streaming.common.interruptible import started
 from streaming.jvm.java import find_java
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.model import Settings, SourceSettings
-from streaming.spark.java_errors import NO_MESSAGE, kind_and_message
+from streaming.spark.java_errors import NO_MESSAGE, kind_and_message, quiet_py4j
 from streaming.spark.source import GROUP_PREFIX, source_options
 
 T = TypeVar("T")
@@ -50,8 +50,6 @@ _KINDS: Final = {
 _CONNECTION: Final = re.compile(
     r"^(?:WARN|ERROR) NetworkClient .*?(Connection to node .*?)\.?$", re.MULTILINE
 )
-
-logging.getLogger("py4j").addHandler(logging.NullHandler())  # else it prints when the JVM has ended
 
 
 class JavaClientError(OffsetlakeError):
@@ -88,6 +86,7 @@ class JavaClient:
         self._admin: Any = None
 
     def __enter__(self) -> Self:
+        quiet_py4j()
         self._said = tempfile.TemporaryFile()
         self._jvm = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, bufsize=0
@@ -182,7 +181,7 @@ class JavaClient:
 
     def _answer(self, ask: Callable[[], T]) -> T | NoAnswer:
         try:
-            return ask()
+            return started(ask).result()  # py4j itself fails when it is interrupted
         except Py4JJavaError as error:
             name, message = kind_and_message(error)
             kind: Any = next((_KINDS[end] for end in _KINDS if name.endswith(end)), "unknown")

@@ -1,5 +1,6 @@
 """Errors from the JVM in one line: the innermost cause, or how the JVM ended."""
 
+import logging
 import re
 import signal
 import subprocess
@@ -50,6 +51,16 @@ def kind_and_message(error: BaseException) -> tuple[str, str]:
     kind, message = (found[1], found[2] or "") if found else (type(error).__name__, text)
     line = _explaining_line(message)
     return kind, line.rstrip(".") if len(line) <= _SHOWN else f"{line[:_SHOWN]}.."
+
+
+def quiet_py4j() -> None:
+    """Keep py4j from printing that a JVM does not answer: the error of the call says so."""
+    logging.getLogger().addFilter(_is_of_no_connection)  # py4j logs some by the root logger, ...
+    logging.getLogger("py4j").propagate = False  # ... which then has a handler, and others by its own
+
+
+def _is_of_no_connection(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], OF_CONNECTIONS))
 
 
 def end_of_jvm(error: BaseException) -> str | None:

@@ -1,6 +1,5 @@
 """Starts the job's Spark session."""
 
-import logging
 import os
 import re
 import signal
@@ -23,7 +22,7 @@ from streaming.jvm.log_file import output_to
 from streaming.settings.created_files import umask_of
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
-from streaming.spark.java_errors import OF_CONNECTIONS
+from streaming.spark.java_errors import OF_CONNECTIONS, quiet_py4j
 from streaming.spark.source import SESSION_CONF
 from streaming.spark.warm_up import start_workers
 
@@ -284,17 +283,12 @@ def _leave_end_of_jvm_to_errors() -> None:
     """
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = _handle_error  # type: ignore[method-assign,assignment]
-    logging.getLogger().addFilter(_is_of_no_connection)  # py4j logs some by the root logger, ...
-    logging.getLogger("py4j").propagate = False  # ... which then has a handler, and others by its own
+    quiet_py4j()
 
 
 def _handle_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
     if not isinstance(sys.exception(), OF_CONNECTIONS):
         socketserver.BaseServer.handle_error(server, request, address)
-
-
-def _is_of_no_connection(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], OF_CONNECTIONS))
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """What brokers answer about retention, ranges and topics, and what is made of it."""
 
 import pytest
-from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry, ResourceType
 from conftest import BrokerFactory
 from kafka_clients import alter_offsets, create_topics, delete_topics, deny, produce_raw, read_raw, wait_until
 from kafka_versions import Feature
 
 from decoders import decode_document
-from streaming.brokers.broker import Broker
+from streaming.brokers.broker import Broker, settings_of_broker
 from streaming.brokers.facts import BrokerError, BrokerSettings, LogRange, agreed_retention, first_assignor
 from streaming.brokers.retention import RetentionReader
 from streaming.demo.local_broker import LocalBroker
@@ -59,6 +59,14 @@ def test_of_brokers_that_disagree_the_shortest_retention_counts_and_the_longest_
 def test_brokers_that_do_not_answer_are_named() -> None:
     told = agreed_retention({1: BrokerSettings(DAY, 5_000)}, {2: "timed out", 3: "timed out"})
     assert told.warning == "not all brokers report how long they retain offsets (broker 2, 3: timed out)"
+
+
+def test_a_broker_of_another_maker_may_report_no_retention() -> None:
+    minutes = ConfigEntry("offsets.retention.minutes", "1440")
+    interval = ConfigEntry("offsets.retention.check.interval.ms", "5000")
+    assert settings_of_broker({one.name: one for one in (minutes, interval)}) == BrokerSettings(DAY, 5_000)
+    for lacking in ({}, {minutes.name: minutes}, {interval.name: interval}):
+        assert settings_of_broker(lacking) is None
 
 
 def test_without_any_answer_the_error_says_what_to_do() -> None:

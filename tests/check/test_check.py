@@ -372,28 +372,34 @@ def silent() -> Iterator[str]:
 
 def test_ctrl_c_ends_the_check_at_once(silent: str, tmp_path: Path) -> None:
     with running("check", "--bootstrap-server", silent, cwd=tmp_path) as process:
-        kafka.wait_until(lambda: is_connected(silent), "the first request")
+        kafka.wait_until(lambda: is_connected(silent, "tcp"), "the connection of librdkafka")
         os.killpg(process.pid, signal.SIGINT)  # to the whole group, as a terminal does
         assert process.wait(5) == 130
     assert "Traceback" not in output(tmp_path)
 
 
-def is_connected(address: str) -> bool:
+def is_connected(address: str, table: str) -> bool:
+    """Whether a client has a connection to an address: in the kernel's table `tcp`, or `tcp6` as Java's."""
     port = f":{int(address.rpartition(':')[2]):04X}"
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    lines = [line.split() for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
     return any(remote.endswith(port) and state == "01" for _, _, remote, state, *_ in lines)
 
 
-def test_a_silent_broker_is_given_up_and_a_killed_check_leaves_no_jvm(silent: str, tmp_path: Path) -> None:
-    (tmp_path / "quick.toml").write_text('[source]\nconnect_timeout = "6s"\n')
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+def test_a_silent_broker_is_given_up_and_a_check_that_is_ended_leaves_no_jvm(
+    silent: str, tmp_path: Path, how: signal.Signals, code: int
+) -> None:
+    (tmp_path / "quick.toml").write_text('[source]\nconnect_timeout = "4s"\n')
     place = ("--bootstrap-server", silent, "--config", "quick.toml")
     with running("check", *place, cwd=tmp_path) as process:
         kafka.wait_until(lambda: len(jvms(process.pid)) == 1, "the JVM", timeout_s=60)
-        assert output(tmp_path).startswith(f"failed   {findings.LIBRDKAFKA}")
-        assert f"no answer within 6 s from {silent}" in output(tmp_path)
+        assert f"no answer within 4 s from {silent}" in output(tmp_path)
         [jvm] = jvms(process.pid)
-        process.kill()
+        kafka.wait_until(lambda: is_connected(silent, "tcp6"), "the connection of Java")
+        process.send_signal(how)
+        assert process.wait(5) == code
         kafka.wait_until(lambda: not Path(f"/proc/{jvm}").exists(), "the JVM to end")
+    assert "Traceback" not in output(tmp_path)
 
 
 def jvms(session: int) -> list[int]:
