@@ -6,6 +6,7 @@ They write nothing, and no broker creates a topic because of them.
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
+from math import inf
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,7 +26,7 @@ from streaming.settings.model import OFFSETS_TOPIC
 
 _LOOK_EVERY_S: Final = 0.1
 _REFUSED_S: Final = 1.0
-"""Brokers that have refused this user for so long, without any answer, will not answer."""
+"""Bootstrap brokers that have refused this user for so long will not answer."""
 
 _INVALID: Final = KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION))
 _REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
@@ -36,7 +37,8 @@ class Inquiry(Broker):
 
     def cluster(self, timeout_s: float) -> ClusterFacts | NoAnswer:
         """Return the cluster, as any bootstrap broker describes it; the first request, which signs in."""
-        answer = self._result(started(lambda: self._admin.list_topics(timeout=timeout_s)), timeout_s)
+        asked = started(lambda: self._admin.list_topics(timeout=timeout_s))
+        answer = self._result(asked, timeout_s, refused_s=_REFUSED_S)
         if isinstance(answer, KafkaException):
             return self._no_answer(answer)
         self._log.answered()
@@ -94,11 +96,11 @@ class Inquiry(Broker):
         [future] = asked.values()
         return future
 
-    def _result(self, future: "Future[Any]", timeout_s: float) -> Any:
-        """Return the result of a request, or its `KafkaException`; that of a timeout as soon as brokers
-        refuse this user."""
+    def _result(self, future: "Future[Any]", timeout_s: float, refused_s: float = inf) -> Any:
+        """Return the result of a request, or its `KafkaException`; that of a timeout also once brokers have
+        refused this user for `refused_s`, without any answer."""
         end = time.monotonic() + timeout_s
-        while not future.done() and time.monotonic() < end and not self._log.is_refused_for(_REFUSED_S):
+        while not future.done() and time.monotonic() < end and not self._log.is_refused_for(refused_s):
             self._admin.poll(0)  # delivers refusals
             wait([future], _LOOK_EVERY_S)
         return answer_of(future) if future.done() else KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -1,8 +1,8 @@
 """Makes the checks, one after the other, with both of the job's clients.
 
 All requests are read-only: nothing is written, no group is joined, and no topic is created. That is why the
-own group is asked for only where the topic exists: brokers create the offsets topic at the first request
-about a group.
+own group is asked for only where the offsets topic is seen: brokers create it at the first request about a
+group.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -117,17 +117,16 @@ def _by_java(asked: _Asked) -> Iterator[Finding]:
     """Yield what Kafka's Java client finds; without it, that the other checks were not made."""
     from streaming.check.java_client import JavaClient  # loads PySpark: the first findings do not wait for it
 
-    left = list(findings.OF_JAVA)
+    left = [findings.JAVA, *findings.OF_JAVA]
     try:
         jars = ensure_jars("connector")
         with JavaClient(asked.settings, jars, len(asked.ends) or 1, asked.limit_s) as client:
             for finding in _with_client(client, asked):
-                if finding.check in left:
-                    left.remove(finding.check)
+                left.remove(finding.check)
                 yield finding
     except OffsetlakeError as error:
-        yield Finding(findings.JAVA, "failed", str(error))
-        yield from findings.not_asked(left, "there is no Java client")
+        yield Finding(left[0], "failed", str(error))
+        yield from findings.not_asked(left[1:], "there is no Java client")
 
 
 def _with_client(client: "JavaClient", asked: _Asked) -> Iterator[Finding]:

@@ -294,18 +294,28 @@ def test_leaders_that_fall_silent_are_named_with_their_partitions(
     assert f"no end of 2 partitions (0, 1) from {address}" in found[findings.PARTITIONS].found
 
 
-def test_brokers_that_are_cut_off_after_the_sign_in_of_java_cannot_be_read(
+def test_brokers_that_are_cut_off_and_a_jvm_that_is_killed_fail_the_checks_after_it(
     world: World, cut: Callable[[], None]
 ) -> None:
     found = {}
     for one in checks(settings_of(world.plain, connect_timeout="3s"), now_ms):
+        assert one.check not in found
         found[one.check] = one
         if one.check == findings.JAVA:
             cut()
+        if one.check == findings.TOPICS_OF_GROUPS:
+            [jvm] = [pid for pid in jvms(os.getsid(0)) if parent_of(pid) == os.getpid()]
+            os.kill(jvm, signal.SIGKILL)
     assert found.keys() == EVERY_CHECK
     assert found[findings.JAVA].result == "ok"
     assert found[findings.READ].result == found[findings.GROUPS].result == "failed"
     assert found[findings.TOPICS_OF_GROUPS].result == "unknown"
+    assert found[findings.CLOCKS].result == "failed"
+    assert "Java client has ended" in found[findings.CLOCKS].found
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.fixture
