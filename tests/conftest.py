@@ -30,6 +30,7 @@ from streaming.tables.tables import Tables
 
 if TYPE_CHECKING:
     from http_endpoint import Opened
+    from object_store import ObjectStore
     from page_world import PageWorld
 
 # --- Hypothesis: `quick` is repeatable, `make test HYPOTHESIS_PROFILE=thorough` looks for more -----------
@@ -235,6 +236,20 @@ def tables(tmp_path: Path) -> Tables:
     made = Tables(str(tmp_path / "tables"))
     made.create()
     return made
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator["ObjectStore"]:
+    """One S3 server for the whole run: each test takes a root of its own. Skips where it cannot be had."""
+    from client_programs import MissingError
+    from object_store import start_object_store
+
+    with ExitStack() as running:
+        try:
+            store = running.enter_context(start_object_store(tmp_path_factory.mktemp("object-store")))
+        except MissingError as error:
+            pytest.skip(f"the S3 server cannot be had: {error}")
+        yield store
 
 
 # --- pages: tables and a server that the tests of a module only read ---------------------------------------

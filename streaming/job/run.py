@@ -94,7 +94,8 @@ def _with_reader(
     refuse_contradictions_of_job(settings)
     expect_many_rows()
     find_java()  # the jars may exist without it
-    Tables(settings.tables.root, settings.tables.storage_options).progress_if_any()  # before any waiting
+    tables = Tables(settings.tables.root, settings.tables.storage_options)
+    tables.at_first().progress_if_any()  # before any waiting
     needs = java_needs(settings.source)
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
         jars, *more_jars = map(ensure_jars, ("connector", *needs.jar_sets))

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 from streaming.model.errors import OffsetlakeError
+from streaming.tables.storage_errors import advice_about, without_answers
 
 _FILE_GONE: Final = re.compile(r"Object at location .* not found")
 
@@ -107,12 +108,15 @@ def _explained() -> Iterator[None]:
         yield
     except Exception as error:  # delta-rs raises just this for all errors of its engine
         kind = FilesGoneError if _FILE_GONE.search(str(error)) else QueryFailedError
-        raise kind(f"asking the tables: {in_one_line(error)}.") from error
+        advice = advice_about(said := in_one_line(error))
+        raise kind(f"asking the tables: {said}.{f' {advice}.' if advice else ''}") from error
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return the text of an error of delta-rs without line breaks and terminal colours."""
-    return " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split()).rstrip(".")
+    """Return the text of an error of delta-rs without line breaks and terminal colours; see
+    `without_answers`."""
+    text = without_answers(re.sub(r"\x1b\[[\d;]*m", "", str(error)))
+    return " ".join(text.split()).rstrip(".")
 
 
 def written_after(moment: int) -> str:

@@ -10,7 +10,7 @@ their mark, so reads are as fresh as the last batch. `quarantine` holds records 
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -44,6 +44,7 @@ from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import without_members
 from streaming.tables.select import FilesGoneError, in_one_line
 from streaming.tables.snapshot import LiveRows, OpenTables, PresentSnapshot, Snapshot
+from streaming.tables.storage_errors import advice_about
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "changes": CHANGES,
@@ -81,6 +82,12 @@ class TablesMissingError(OffsetlakeError):
 
 _DENIED: Final = "(os error 13)"
 """The text in errors of the storage library about a local file that this user may not read."""
+
+
+_CHECK_OPTIONS: Final = "Check --table-root and the storage options ([tables.storage_options], environment)"
+
+_QUICK: Final = {"timeout": "5s", "retry_timeout": "8s", "max_retries": "5"}
+"""Limits of requests to an object store for a first look; by default delta-rs retries for 3 minutes."""
 
 
 class TablesUnreachableError(OffsetlakeError):
@@ -126,6 +133,12 @@ class Tables:
                     raise_if_key_not_exists=False,  # the property `offsetlake.format` is unknown to delta-rs
                 )
             self.delta(name)
+
+    def at_first(self) -> "Tables":
+        """Return the same tables, to find out within seconds whether their object store answers."""
+        if "://" not in self.root:
+            return self
+        return replace(self, storage_options={**_QUICK, **self.storage_options})
 
     def aside(self) -> "Tables":
         """Return the tables that a rebuild fills beside these."""
@@ -330,9 +343,9 @@ class Tables:
                 f"reading tables: expected a Delta table at {place}, found none. "
                 "Check --table-root, or start `offsetlake run` first."
             )
+        said = in_one_line(error)
         return TablesUnreachableError(
-            f"reading {place}: expected a Delta table, found: {in_one_line(error)}. "
-            "Check --table-root and the storage options ([tables.storage_options], environment)."
+            f"reading {place}: expected a Delta table, found: {said}. {advice_about(said) or _CHECK_OPTIONS}."
         )
 
     @contextmanager
@@ -340,10 +353,11 @@ class Tables:
         try:
             yield
         except (DeltaError, OSError) as error:
+            said = in_one_line(error)
             raise TablesUnreachableError(
-                f"writing to {whole_path(self._uri(name))}: expected writable storage, "
-                f"found: {in_one_line(error)}. "
-                "Check free space and permissions. Nothing is lost: the job continues once it can write."
+                f"writing to {whole_path(self._uri(name))}: expected writable storage, found: {said}. "
+                f"{advice_about(said) or 'Check free space and permissions'}. Nothing is lost: the job "
+                "continues once it can write."
             ) from error
 
     def _opened(self, *bases: str, now: int | None = None) -> OpenTables:

@@ -2,8 +2,8 @@
 snapshot that `serve` keeps of the tables, its metrics, pages and listener, Kafka's own tool there and at a
 broker, and the job beside a raw read.
 
-Then the command from outside: how soon it shows commits, how fast it starts, how it grows, and what it
-costs beside references.
+Then the command from outside: how soon it shows commits, how fast it starts, how it grows, what it costs
+beside references, and how many requests it sends to an object store.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from tests.benchmarks import (
     bench_follow,
     bench_growth,
     bench_messages,
+    bench_requests,
     bench_start,
 )
 from tests.benchmarks.bench_job import measure_jobs
@@ -29,7 +30,13 @@ from tests.benchmarks.bench_serve import measure_serve
 from tests.benchmarks.bench_tool import measure_tool
 from tests.benchmarks.workloads import Workload
 
-FROM_OUTSIDE = {"follow": bench_follow, "start": bench_start, "growth": bench_growth, "cost": bench_cost}
+FROM_OUTSIDE = {
+    "follow": bench_follow,
+    "start": bench_start,
+    "growth": bench_growth,
+    "cost": bench_cost,
+    "requests": bench_requests,
+}
 """Benchmarks of the real command as a process."""
 
 

@@ -25,7 +25,7 @@ _LIMIT_S: Final = 600
 
 
 class MissingError(Exception):
-    """A client cannot be had on this machine; the text says why."""
+    """A program cannot be had on this machine; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,7 @@ class Program:
 def kafka_python() -> Program:
     """kafka-python, from PyPI, beside the packages of the project rather than among them."""
     script, sums = HERE / "ask_kafka_python.py", HERE / "kafka-python.txt"
-
-    def make(folder: Path) -> None:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        _run([*pip, "--require-hashes", "--target", str(folder), "--requirement", str(sums)])
-
-    folder = _made("kafka-python", sums.read_bytes(), make)
+    folder = made("kafka-python", sums.read_bytes(), pip_into(sums))
     return Program([sys.executable, str(script)], {"PYTHONPATH": str(folder)})
 
 
@@ -71,7 +66,7 @@ def kafkajs() -> Program:
             shutil.copy(source, folder)
         _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder)])
 
-    folder = _made("kafkajs", b"".join(source.read_bytes() for source in sources), make)
+    folder = made("kafkajs", b"".join(source.read_bytes() for source in sources), make)
     return Program([node, str(folder / "ask.js")], {"KAFKAJS_NO_PARTITIONER_WARNING": "1"})
 
 
@@ -100,7 +95,7 @@ def _go_program() -> str:
     def make(folder: Path) -> None:
         _run([go, "build", "-o", str(folder / "clients"), "."], directory=HERE / "go")
 
-    folder = _made("go", b"".join(source.read_bytes() for source in sources), make)
+    folder = made("go", b"".join(source.read_bytes() for source in sources), make)
     return str(folder / "clients")
 
 
@@ -111,17 +106,31 @@ def _found(name: str, *others: str) -> str:
     return found
 
 
-def _made(name: str, contents: bytes, make: Callable[[Path], None]) -> Path:
-    """Return the folder of a client, filled the first time; another content has another folder."""
-    folder = CACHE / f"{name}-{hashlib.sha256(contents).hexdigest()[:8]}"
+def made(name: str, contents: bytes, make: Callable[[Path], None], *, cache: Path = CACHE) -> Path:
+    """Return the folder of a program, filled the first time; another content has another folder."""
+    folder = cache / f"{name}-{hashlib.sha256(contents).hexdigest()[:8]}"
     if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
             filling = Path(scratch) / "filling"
             filling.mkdir()
             make(filling)
-            filling.rename(folder)
+            try:
+                filling.rename(folder)
+            except OSError:  # another process was first, with the same content
+                if not folder.exists():
+                    raise
     return folder
+
+
+def pip_into(sums: Path) -> Callable[[Path], None]:
+    """Return what installs the packages of a file with their digests into a folder."""
+
+    def make(folder: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        _run([*pip, "--require-hashes", "--target", str(folder), "--requirement", str(sums)])
+
+    return make
 
 
 def _run(command: Sequence[str], directory: Path | None = None) -> None:

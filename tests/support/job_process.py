@@ -43,7 +43,8 @@ log_file = "{directory}/spark.log"
 class JobProcess:
     """Starts of a job with tables and a checkpoint of its own under `directory`, one after the other.
 
-    In `settings`, `{directory}` stands for that folder.
+    In `settings`, `{directory}` stands for that folder. `table_root` is another place of the tables, and
+    `storage_options` are for reading them there in this process.
     """
 
     directory: Path
@@ -51,6 +52,8 @@ class JobProcess:
     settings: str = SETTINGS
     more_settings: str = ""
     checkpoint: str = ""
+    table_root: str = ""
+    storage_options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[Path, ...] = ()
     starts: int = 0
@@ -66,7 +69,7 @@ class JobProcess:
     @property
     def tables(self) -> Tables:
         """The tables of the job."""
-        return Tables(str(self.directory / "tables"))
+        return Tables(self.table_root or str(self.directory / "tables"), self.storage_options)
 
     @property
     def output(self) -> str:

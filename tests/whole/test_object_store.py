@@ -1,0 +1,204 @@
+"""Tables on an object store, with a real S3 server: every step of the tables once, the job once, and what is
+said where the store cannot be used. `make test-s3` does more (test_job_on_s3.py)."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import kafka_clients as kafka
+import pytest
+from answering_server import answering
+from history_checks import check_history, table_offsets
+from job_process import JobProcess
+from maintenance_rounds import NOW, round_at
+from memory_snapshots import groups_answered, groups_in, offsets_answered, offsets_in
+from object_store import ObjectStore
+from table_batches import Batch, append, group, offset
+
+from streaming.demo.local_broker import LocalBroker, free_ports
+from streaming.serve.memory.tailer import Tailer
+from streaming.tables.tables import Tables, TablesUnreachableError
+
+HOSTILE = ("", "it's", "a/b?c=d&e", "%2F..", "ünï-😀", "a\x00b", "x" * 32_767)
+"""Names that would be trouble in the key of an object."""
+BATCHES = 8  # as many small files are worth a compaction
+SECRET = "writer-secret"
+
+
+def test_tables_are_written_read_followed_and_maintained(object_store: ObjectStore) -> None:
+    tables = object_store.tables()
+    tables.create()
+    tailer = Tailer(tables)
+    for number in range(1, BATCHES + 1):
+        live = batch_of(number - 1) if number > 1 else {}
+        append(tables, batch_of(number), live=live, now=NOW - 10_000 + number * 1_000)
+        assert tailer.poll(), tailer.last_poll
+        assert offsets_in(tailer.current) == offsets_answered(tables)
+        assert groups_in(tailer.current) == groups_answered(tables)
+        if number == 2:
+            assert tables.fold() == len(HOSTILE) + 1
+    assert offsets_of(tables) == dict.fromkeys(HOSTILE, BATCHES)
+    assert offsets_of(tables, as_of=NOW - 9_000) == dict.fromkeys(HOSTILE, 1)
+    reports = round_at(tables, NOW)
+    assert reports["changes"].files_after < reports["changes"].files_before
+    assert offsets_of(tables) == dict.fromkeys(HOSTILE, BATCHES)
+    assert tailer.poll(), tailer.last_poll
+    tables.delete()
+    assert tables.existing() == []
+
+
+def batch_of(number: int) -> Batch:
+    offsets: Batch = {(name, "t", 0): offset(committed_offset=number) for name in HOSTILE}
+    return {**offsets, "it's": group(generation_or_epoch=number)}
+
+
+def offsets_of(tables: Tables, *, as_of: int | None = None) -> dict[str, int]:
+    rows = tables.read(as_of=as_of).offsets.to_pylist()
+    return {row["group"]: row["committed_offset"] for row in rows}
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_job_fills_tables_on_an_object_store(
+    object_store: ObjectStore, broker: LocalBroker, tmp_path: Path
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    kafka.create_topics(bootstrap, {"on-s3": 1})
+    kafka.commit_offsets(bootstrap, "on-s3", {("on-s3", 0): 7})
+    options = object_store.options()
+    job = JobProcess(
+        tmp_path,
+        bootstrap,
+        table_root=object_store.new_root(),
+        storage_options=options,
+        environment=options,
+    )
+    job.start("run", "--once")
+    assert job.wait() == 0, job.output
+    assert SECRET not in job.output
+    assert not (tmp_path / "tables").exists()
+    assert table_offsets(job.tables) == kafka.broker_offsets(bootstrap)
+    check_history(job.tables)
+
+
+# --- what is said where the store cannot be used -----------------------------------------------------------
+
+NO_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+
+REGION_ANSWERS = {
+    "a redirect": (301, "PermanentRedirect", "The bucket must be addressed using the specified endpoint."),
+    "a refusal": (
+        400,
+        "AuthorizationHeaderMalformed",
+        "The region 'us-east-1' is wrong; expecting 'eu-west-3'",
+    ),
+}
+
+
+def look(tables: Tables) -> str:
+    """Look at tables as the job does before it starts Spark; return the error."""
+    with pytest.raises(TablesUnreachableError) as refused:
+        tables.at_first().progress_if_any()
+    said = str(refused.value)
+    assert said.startswith(f"reading {tables.root}/changes: expected a Delta table, found: ")
+    assert SECRET not in said
+    assert "\n" not in said
+    return said
+
+
+def test_a_bucket_that_does_not_exist_is_named(object_store: ObjectStore) -> None:
+    said = look(object_store.tables("s3://not-there/offsets"))
+    assert said.endswith(
+        "NoSuchBucket: The specified bucket does not exist. Create the bucket, or check --table-root."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"AWS_SECRET_ACCESS_KEY": "s3cr3t"}, "SignatureDoesNotMatch"),
+        ({"AWS_ACCESS_KEY_ID": "nobody"}, "InvalidAccessKeyId"),
+    ],
+)
+def test_refused_credentials_are_told_from_a_missing_permission(
+    object_store: ObjectStore, changed: dict[str, str], code: str
+) -> None:
+    said = look(object_store.tables(**changed))
+    assert f"{code}: " in said
+    assert (
+        "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, which the store refuses"
+        in said
+    )
+    assert "s3cr3t" not in said
+
+
+def test_a_user_who_may_only_read_is_told_what_is_missing(object_store: ObjectStore) -> None:
+    root = object_store.new_root()
+    object_store.tables(root).create()
+    reader = Tables(root, object_store.options("reader"))
+    assert reader.at_first().progress_if_any().sequence == 0
+    with pytest.raises(
+        TablesUnreachableError, match=r"AccessDenied: .*\. Grant the user the permissions that"
+    ):
+        append(reader, {"g": group()})
+
+
+def test_a_machine_without_credentials_is_told_so(object_store: ObjectStore) -> None:
+    options = object_store.options()
+    for name in NO_KEYS:
+        del options[name]
+    options["AWS_METADATA_ENDPOINT"] = f"http://127.0.0.1:{free_ports(1)[0]}"
+    said = look(Tables(object_store.new_root(), options))
+    assert "No credentials were found, and this machine has no role: set AWS_ACCESS_KEY_ID and" in said
+
+
+def test_http_has_to_be_allowed(object_store: ObjectStore) -> None:
+    said = look(object_store.tables(AWS_ALLOW_HTTP="false"))
+    assert "Use an endpoint with https, or, in a network that you trust, set AWS_ALLOW_HTTP=true" in said
+
+
+@pytest.mark.parametrize("answer", REGION_ANSWERS.values(), ids=list(REGION_ANSWERS))
+def test_a_bucket_in_another_region_is_told_from_other_refusals(
+    object_store: ObjectStore, answer: tuple[int, str, str]
+) -> None:
+    with answering(*answer) as endpoint:
+        said = look(object_store.tables(AWS_ENDPOINT_URL=endpoint))
+    assert said.endswith(
+        "Set AWS_REGION to the region of the bucket, in [tables.storage_options] or the environment."
+    )
+    if answer[0] == 400:
+        assert "expecting 'eu-west-3'" in said
+
+
+def test_an_answer_that_repeats_a_session_token_is_not_shown(object_store: ObjectStore) -> None:
+    with answering(
+        400, "ExpiredToken", "The provided token has expired.", more="<Token-0>t0k3n</Token-0>"
+    ) as at:
+        said = look(object_store.tables(AWS_ENDPOINT_URL=at))
+    assert "ExpiredToken: The provided token has expired. Renew the credentials" in said
+    assert "t0k3n" not in said
+
+
+@pytest.mark.parametrize("kind", ["refuses", "is silent"])
+def test_a_store_that_does_not_answer_is_given_up_on_within_seconds(
+    object_store: ObjectStore, kind: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = free_ports(1)[0] if kind == "refuses" else silent.getsockname()[1]
+        said = look(object_store.tables(AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}"))
+    assert "retry_timeout ↳ 8s" in said
+    assert "Check the network, and AWS_ENDPOINT_URL in [tables.storage_options] or the environment" in said
+
+
+def test_the_command_says_so_before_it_starts_spark(
+    object_store: ObjectStore, offsetlake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in object_store.options().items():
+        monkeypatch.setenv(name, value)
+    ended = offsetlake("run", "--once", "--table-root", "s3://not-there/offsets")
+    assert ended.code == 1
+    assert ended.err.splitlines()[-1].endswith("Create the bucket, or check --table-root.")
+    assert "starting Spark" not in ended.err
+    assert list(tmp_path.iterdir()) == []
