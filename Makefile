@@ -9,7 +9,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(SETUP_DONE) ## Create .venv from requirements.lock, fill the jar cache and archive Java's classes
@@ -63,6 +63,10 @@ test-sign-in: setup ## Sign in with tokens of a real Keycloak, which is download
 .PHONY: test-cluster
 test-cluster: setup ## Run the job on a Spark cluster of two workers and kill one
 	@CLUSTER=1 $(BIN)/pytest -s tests/whole/test_cluster.py $(ARGS)
+
+.PHONY: test-s3
+test-s3: setup ## Kill the job repeatedly with its tables on a real S3 server that refuses and loses requests (S3_KILLS=10 S3_SEED=1)
+	@S3=1 KAFKA=$(KAFKA) $(BIN)/pytest -s tests/whole/test_job_on_s3.py tests/whole/test_object_store.py $(ARGS)
 
 .PHONY: bench
 bench: setup ## Measure throughput, latency, start-up, growth and memory (ARGS="--help" for sizes)

@@ -21,7 +21,7 @@ _ADVICE: Final = (
         f"{_OPTIONS}",
     ),
     (
-        r"169\.254\.|/latest/(api/token|meta-data)|not load credentials|CredentialsNotLoaded",
+        r"169\.254\.|/latest/(api/token|meta-data)|loading credentials|no credentials found",
         "No credentials were found, and this machine has no role: set AWS_ACCESS_KEY_ID and "
         f"AWS_SECRET_ACCESS_KEY in {_OPTIONS}",
     ),

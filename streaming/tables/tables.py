@@ -152,7 +152,8 @@ class Tables:
     def existing(self) -> list[str]:
         """Return the names of the existing tables."""
         options = dict(self.storage_options)
-        return [name for name in SCHEMAS if DeltaTable.is_deltatable(self._uri(name), options)]
+        with self._reading("changes"):
+            return [name for name in SCHEMAS if DeltaTable.is_deltatable(self._uri(name), options)]
 
     def delta(self, name: str) -> DeltaTable:
         """Open the current version of a table.
@@ -182,8 +183,7 @@ class Tables:
 
     def progress(self) -> Progress:
         """Return the progress in the newest commit to `changes`; a fresh `Progress` if there is none yet."""
-        changes = self.delta("changes")
-        return progress_of(changes, self.storage(changes))
+        return self._progress_of(self.delta("changes"))
 
     def progress_if_any(self) -> Progress:
         """Return the progress; a fresh `Progress` also if there are no tables yet."""
@@ -267,7 +267,7 @@ class Tables:
         Each table's mark is part of the same commit, so a repeated fold changes nothing.
         """
         changes = self.delta("changes")
-        sequence = progress_of(changes, self.storage(changes)).sequence
+        sequence = self._progress_of(changes).sequence
         folded = 0
         for name in ROWS:
             with self._writing(name):
@@ -321,8 +321,17 @@ class Tables:
         return f"{self.root.rstrip('/')}/{name}"
 
     def _open(self, name: str) -> DeltaTable:
-        try:
+        with self._reading(name):
             return DeltaTable(self._uri(name), storage_options=dict(self.storage_options))
+
+    def _progress_of(self, changes: DeltaTable) -> Progress:
+        with self._reading("changes"):
+            return progress_of(changes, self.storage(changes))
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except (DeltaError, OSError) as error:
             raise self._not_opened(name, error) from error
 
@@ -363,7 +372,7 @@ class Tables:
     def _opened(self, *bases: str, now: int | None = None) -> OpenTables:
         opened = {name: self.delta(name) for name in bases}  # before `changes`, which must be the newer
         changes = self.delta("changes")
-        newest = progress_of(changes, self.storage(changes))
+        newest = self._progress_of(changes)
         return OpenTables(self, changes, newest, now_ms() if now is None else now, opened)
 
     # Each of these opens its table itself, since it may be repeated (see `committed`).

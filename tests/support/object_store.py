@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from client_programs import made, pip_into
+from pyarrow.fs import S3FileSystem
 
 from streaming.demo.child import Child
 from streaming.demo.local_broker import free_ports
@@ -27,7 +28,8 @@ REGION: Final = "us-east-1"
 
 _LOCK: Final = Path(__file__).with_suffix(".lock")
 _START_LIMIT_S: Final = 60.0  # usually 4
-_IDENTITIES: Final = {"writer": ["Read", "List", "Write"], "reader": ["Read", "List"]}
+_WRITES: Final = ["Read", "List", "Write"]
+_IDENTITIES: Final = {"writer": _WRITES, "second": _WRITES, "reader": ["Read", "List"]}
 """The users of the server and what they may do in all buckets; `<name>-secret` is the secret of each."""
 
 
@@ -50,6 +52,16 @@ class ObjectStore:
             "AWS_REGION": REGION,
             "AWS_ALLOW_HTTP": "true",
         }
+
+    def file_system(self, user: str = "writer") -> S3FileSystem:
+        """Return Arrow's own file system of the server, for readers other than delta-rs."""
+        return S3FileSystem(
+            access_key=user,
+            secret_key=f"{user}-secret",
+            region=REGION,
+            scheme="http",
+            endpoint_override=self.endpoint.removeprefix("http://"),
+        )
 
     def new_root(self) -> str:
         """Return a table root below which there is nothing yet."""

@@ -42,7 +42,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens to a part (`chance`) of the requests of a kind and a path (regular expressions).
+    """What happens to a part (`chance`) of the requests of a kind, a path and a user (regular expressions).
 
     `status`: they are refused with it, before they arrive. `is_cut`: the connection ends before the request
     arrives, or after it (`arrives`), so that its answer is lost.
@@ -50,6 +50,7 @@ class Fault:
 
     kind: str = ".*"
     path: str = ".*"
+    user: str = ".*"
     chance: float = 1.0
     delay_s: float = 0.0
     status: int | None = None
@@ -132,6 +133,7 @@ class _State:
                 if (
                     re.fullmatch(fault.kind, request.kind)
                     and re.fullmatch(fault.path, request.path)
+                    and re.fullmatch(fault.user, request.user)
                     and self.random.random() < fault.chance
                 ):
                     self.suffered[f"{request.kind} {_named(fault)}"] += 1

@@ -2,6 +2,8 @@
 said where the store cannot be used. `make test-s3` does more (test_job_on_s3.py)."""
 
 import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,14 @@ from job_process import JobProcess
 from maintenance_rounds import NOW, round_at
 from memory_snapshots import groups_answered, groups_in, offsets_answered, offsets_in
 from object_store import ObjectStore
-from table_batches import Batch, append, group, offset
+from store_proxy import Fault, StoreProxy, start_store_proxy
+from table_batches import Batch, append, changes_of, group, offset
 
 from streaming.demo.local_broker import LocalBroker, free_ports
+from streaming.job.writer import ChangesCommitter
+from streaming.model.errors import OffsetlakeError
 from streaming.serve.memory.tailer import Tailer
+from streaming.tables.rows import change_rows
 from streaming.tables.tables import Tables, TablesUnreachableError
 
 HOSTILE = ("", "it's", "a/b?c=d&e", "%2F..", "ünï-😀", "a\x00b", "x" * 32_767)
@@ -202,3 +208,112 @@ def test_the_command_says_so_before_it_starts_spark(
     assert ended.err.splitlines()[-1].endswith("Create the bucket, or check --table-root.")
     assert "starting Spark" not in ended.err
     assert list(tmp_path.iterdir()) == []
+
+
+# --- answers that never came, and credentials that change --------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def proxy(object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProxy]:
+    with start_store_proxy(tmp_path_factory.mktemp("proxy"), object_store.endpoint) as running:
+        yield running
+        print(running.suffered())
+
+
+@pytest.fixture
+def through(object_store: ObjectStore, proxy: StoreProxy) -> Iterator[Tables]:
+    """Tables whose requests go through the proxy, with two batches."""
+    tables = object_store.tables(AWS_ENDPOINT_URL=proxy.endpoint)
+    tables.create()
+    append(tables, {("g", "t", 0): offset(committed_offset=1)})
+    append(
+        tables,
+        {("g", "t", 0): offset(committed_offset=2)},
+        live={("g", "t", 0): offset(committed_offset=1)},
+    )
+    proxy.seen()
+    yield tables
+    proxy.set_faults()
+
+
+COMMIT = r".*/{}/_delta_log/\d+\.json"
+
+
+def lost(table: str) -> Fault:
+    """The answers to commits to a table are lost: the commits arrive."""
+    return Fault(kind="PUT", path=COMMIT.format(table), is_cut=True, arrives=True)
+
+
+def until_done(proxy: StoreProxy, act: Callable[[], object]) -> str | None:
+    """Act with the faults of the proxy, then, if that failed, without; return the failure."""
+    try:
+        act()
+    except OffsetlakeError as error:
+        proxy.set_faults()
+        act()
+        return str(error)
+    return None
+
+
+def test_a_batch_whose_answer_was_lost_is_in_the_tables_once(through: Tables, proxy: StoreProxy) -> None:
+    before = through.progress()
+    after = replace(
+        before, sequence=3, batch_id=(before.batch_id or 0) + 1, batch_time=3_000, heartbeat=3_000
+    )
+    batch: Batch = {("g", "t", 0): offset(committed_offset=3)}
+    rows, _ = change_rows(
+        changes_of(batch, {("g", "t", 0): offset(committed_offset=2)}), sequence=3, batch_time=3_000
+    )
+    proxy.set_faults(lost("changes"))
+    writer = ChangesCommitter(through, before)
+    said = until_done(proxy, lambda: writer.append(rows, after, is_batch=True))
+    proxy.set_faults()
+    assert said is None or "the store did not answer" in said
+    assert len(through.read_changes()) == 3
+    assert through.progress() == after
+    check_history(through)
+
+
+def test_a_fold_whose_answer_was_lost_is_done_once(through: Tables, proxy: StoreProxy) -> None:
+    proxy.set_faults(lost("offsets"))
+    until_done(proxy, through.fold)
+    proxy.set_faults()
+    assert through.delta("offsets").to_pyarrow_table()["committed_offset"].to_pylist() == [2]
+    assert through.unfolded_rows() == 0
+
+
+def test_credentials_that_are_renewed_in_a_file_are_read_again(
+    object_store: ObjectStore, proxy: StoreProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each opening of a table reads them: a job that opens tables for each commit goes on."""
+    root = object_store.new_root()
+    object_store.tables(root).create()
+    options = object_store.options(endpoint=proxy.endpoint) | {"AWS_FORCE_CREDENTIAL_LOAD": "true"}
+    tables = Tables(root, {name: value for name, value in options.items() if name not in NO_KEYS})
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    for user in ("reader", "writer"):
+        (tmp_path / "credentials").write_text(
+            f"[default]\naws_access_key_id = {user}\naws_secret_access_key = {user}-secret\n"
+        )
+        proxy.seen()
+        tables.progress()
+        assert {request.user for request in proxy.seen()} == {user}
+    append(tables, {"g": group()})
+
+
+@pytest.mark.parametrize("kind", ["LIST", "GET", "HEAD"])
+@pytest.mark.parametrize("command", ["offsets", "maintain"])
+def test_commands_say_what_they_may_not_do(
+    through: Tables,
+    proxy: StoreProxy,
+    offsetlake: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    command: str,
+) -> None:
+    for name, value in through.storage_options.items():
+        monkeypatch.setenv(name, value)
+    proxy.set_faults(Fault(kind=kind, status=403, code="AccessDenied"))
+    ended = offsetlake(command, "--table-root", through.root)
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert "403 Forbidden" in ended.err

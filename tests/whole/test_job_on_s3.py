@@ -1,0 +1,246 @@
+"""The whole job with its tables on S3: killed, refused, kept waiting and left without answers under live
+traffic, with readers beside it. In the end the tables equal the broker's answers, and their history is whole.
+
+Only `make test-s3` runs this (it sets S3): ten kills take ten minutes. The checkpoint is a local folder.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import kafka_clients as kafka
+import pytest
+from command_process import COMMAND
+from conftest import BrokerFactory
+from deltalake import DeltaTable
+from group_actors import QUICK, assert_tables_say, start_group_actors, without_forgotten
+from history_checks import Reader, check_history, check_quarantine, table_offsets
+from http_program import running_program
+from job_process import ROOT, JobProcess
+from kafka_versions import KafkaVersion
+from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
+from object_store import ObjectStore
+from pyarrow.fs import SubTreeFileSystem
+from store_proxy import Fault, StoreProxy, start_store_proxy
+from test_kills import kill, plan
+
+from streaming.demo.local_broker import free_ports
+from streaming.tables.tables import Tables
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.skipif("S3" not in os.environ, reason="`make test-s3` runs it"),
+]
+
+KILLS = int(os.environ.get("S3_KILLS", "10"))
+SEED = int(os.environ.get("S3_SEED", "1"))
+
+TROUBLES = (
+    Fault(kind="PUT|POST", chance=0.02, status=503, code="SlowDown"),
+    Fault(kind="PUT", path=r".*/_delta_log/.*", chance=0.05, is_cut=True, arrives=True),
+    Fault(chance=0.01, status=500, code="InternalError"),
+    Fault(chance=0.01, is_cut=True),
+    Fault(chance=0.02, delay_s=0.5),
+)
+"""What a store does on a bad day; delta-rs repeats most of these requests."""
+
+
+@pytest.fixture
+def proxy(object_store: ObjectStore, tmp_path: Path) -> Iterator[StoreProxy]:
+    with start_store_proxy(tmp_path / "proxy", object_store.endpoint) as running:
+        yield running
+        print(running.suffered())
+
+
+@pytest.fixture
+def environment(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What commands that do not go through the proxy need, which this process has too."""
+    options = object_store.options()
+    for name, value in options.items():
+        monkeypatch.setenv(name, value)
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def job_on(
+    store: ObjectStore, proxy: StoreProxy, directory: Path, bootstrap: str, **environment: str
+) -> JobProcess:
+    return JobProcess(
+        directory,
+        bootstrap,
+        table_root=store.new_root(),
+        storage_options=store.options(),
+        environment=store.options(endpoint=proxy.endpoint) | environment,
+    )
+
+
+@pytest.mark.timeout(600 + 180 * KILLS)
+def test_killed_again_and_again_on_a_bad_day_the_tables_equal_the_brokers_answers(
+    make_broker: BrokerFactory,
+    kafka_version: KafkaVersion,
+    java_jars: Path,
+    object_store: ObjectStore,
+    proxy: StoreProxy,
+    environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(SEED)
+    bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
+    job = job_on(object_store, proxy, tmp_path, bootstrap)
+    steps = list(plan(KILLS, chance))
+    with start_group_actors(java_jars, bootstrap) as actors:
+        traffic = LiveTraffic(bootstrap, actors, kafka_version, seed=SEED)
+        try:
+            with Reader(job.tables) as reader, traffic:
+                proxy.set_faults(*TROUBLES)
+                for number, where in enumerate(steps, start=1):
+                    began = time.monotonic()
+                    kill(job, where, chance)
+                    print(f"kill {number}: {where}, after {time.monotonic() - began:.1f} s", flush=True)
+                    assert (reader.failure, traffic.failure) == (None, None), f"kill {number} ({where})"
+                traffic.finish()
+                wait_for_markers(bootstrap)
+                proxy.set_faults()
+                job.start("run", "--once")
+                assert job.wait() == 0, job.output
+        finally:
+            job.kill()
+        assert reader.failure is None
+        assert reader.reads > KILLS
+        offsets = kafka.broker_offsets(bootstrap)
+        assert table_offsets(job.tables) == offsets
+        assert_tables_say(job.tables, without_forgotten(actors.groups(), offsets))
+    check_history(job.tables)
+    check_quarantine(job.tables, traffic.unreadable)
+    asked_for = sum(where.endswith("change-over") for where in steps)
+    assert job.tables.progress().generation <= asked_for, "a rebuild that nobody asked for"
+    assert job.tables.aside().existing() == []
+    assert "-secret" not in "".join(file.read_text() for file in tmp_path.glob("out-*.txt"))
+    check_commands(job, environment)
+    check_other_engines(job.tables, object_store)
+
+
+def check_commands(job: JobProcess, environment: dict[str, str]) -> None:
+    """Every command that reads or maintains answers; after a rebuild the tables are the same."""
+    before = table_offsets(job.tables)
+    place = ["--table-root", job.tables.root]
+    moment = int(time.time() * 1_000)
+    for command in (
+        ["offsets"],
+        ["offsets", "--as-of", "-30s"],
+        ["groups"],
+        ["lag"],
+        ["health"],
+        ["status"],
+        ["history", "--since", "-1h"],
+        ["expiring"],
+        ["removed"],
+        ["sql", "SELECT count(*) AS n FROM offsets"],
+        ["maintain"],
+    ):
+        rows = asked([*command, *place, "--output", "json"], environment)
+        print(f"{command}: {len(rows)} rows")
+        assert command[0] != "offsets" or len(command) > 1 or len(rows) == len(before)
+    check_serve(job)
+    job.start("rebuild")
+    assert job.wait() == 0, job.output
+    assert table_offsets(job.tables) == before
+    check_history(job.tables)
+    assert moment < job.tables.progress().heartbeat
+
+
+def asked(arguments: list[str], environment: dict[str, str]) -> list[object]:
+    ran = subprocess.run(
+        [sys.executable, "-m", "streaming.cli", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == 0, (arguments, ran.stderr)
+    rows = json.loads(ran.stdout)
+    return rows if isinstance(rows, list) else [rows]
+
+
+def check_serve(job: JobProcess) -> None:
+    """`offsetlake serve` reads the tables, and says what they say."""
+    [port] = free_ports(1)
+    command = [*COMMAND, "serve", "--http", f"127.0.0.1:{port}", "--table-root", job.tables.root]
+    url = f"http://127.0.0.1:{port}"
+    with running_program(command, f"{url}/healthz", log=job.directory / "serve.log", cwd=ROOT):
+        with urllib.request.urlopen(f"{url}/groups.json", timeout=60) as answer:
+            told = json.load(answer)
+        groups = {row["group"] for row in job.tables.read().groups.to_pylist()}
+        assert groups <= {row["group"] for row in told["rows"]}
+
+
+def check_other_engines(tables: Tables, store: ObjectStore) -> None:
+    """DuckDB and pandas read the folded tables as docs/reading.md shows."""
+    tables.fold()
+    expected = len(tables.read().offsets)
+    offsets = DeltaTable(f"{tables.root}/offsets", storage_options=store.options())
+    assert len(offsets.to_pandas()) == expected
+    files = SubTreeFileSystem(f"{tables.root.removeprefix('s3://')}/offsets", store.file_system())
+    rows = offsets.to_pyarrow_dataset(filesystem=files)
+    assert duckdb.sql("SELECT count(*) AS n FROM rows").fetchall() == [(expected,)]
+    assert len(rows.to_table()) == expected
+
+
+@pytest.mark.timeout(600)
+def test_credentials_that_expire_are_renewed_in_a_file_while_the_job_runs(
+    make_broker: BrokerFactory, object_store: ObjectStore, proxy: StoreProxy, tmp_path: Path
+) -> None:
+    bootstrap = make_broker(offsets_partitions=2).bootstrap_servers
+    kafka.create_topics(bootstrap, {"t": 1})
+    kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
+    file = tmp_path / "credentials"
+    options = object_store.options(endpoint=proxy.endpoint)
+    keyless = {name: value for name, value in options.items() if "_KEY" not in name}
+    renew(file, "writer")
+    job = JobProcess(
+        tmp_path / "job",
+        bootstrap,
+        table_root=object_store.new_root(),
+        storage_options=object_store.options(),
+        environment=keyless | {"AWS_FORCE_CREDENTIAL_LOAD": "true", "AWS_SHARED_CREDENTIALS_FILE": str(file)},
+    )
+    try:
+        job.start()
+        kafka.wait_until(lambda: committed(job) == 1, "the first offset", timeout_s=300)
+        proxy.set_faults(Fault(user="writer", status=403, code="ExpiredToken"))
+        kafka.wait_until(lambda: "failed, retrying" in job.output, "a failed heartbeat", timeout_s=60)
+        renew(file, "second")
+        kafka.commit_offsets(bootstrap, "g", {("t", 0): 2})
+        kafka.wait_until(lambda: committed(job) == 2, "the next offset", timeout_s=60)
+        job.check()
+        assert {request.user for request in proxy.seen()} == {"writer", "second"}
+        assert job.stop() == 0, job.output
+    finally:
+        job.kill()
+        print(job.output)
+    assert job.starts == 1
+    check_history(job.tables)
+
+
+def renew(file: Path, user: str) -> None:
+    file.with_suffix(".new").write_text(
+        f"[default]\naws_access_key_id = {user}\naws_secret_access_key = {user}-secret\n"
+    )
+    file.with_suffix(".new").rename(file)
+
+
+def committed(job: JobProcess) -> int | None:
+    job.check()
+    if not job.tables.existing():
+        return None
+    rows = job.tables.read(["g"]).offsets.to_pylist()
+    return rows[0]["committed_offset"] if rows else None
