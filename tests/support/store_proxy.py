@@ -42,7 +42,8 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens to a part (`chance`) of the requests of a kind, a path and a user (regular expressions).
+    """What happens to a part (`chance`) of the requests of a kind, path and user (regular expressions), and
+    only so many `times` (None: any number).
 
     `status`: they are refused with it, before they arrive. `is_cut`: the connection ends before the request
     arrives, or after it (`arrives`), so that its answer is lost.
@@ -52,6 +53,7 @@ class Fault:
     path: str = ".*"
     user: str = ".*"
     chance: float = 1.0
+    times: int | None = None
     delay_s: float = 0.0
     status: int | None = None
     code: str = "ServiceUnavailable"
@@ -123,6 +125,7 @@ class _State:
         self.lock = threading.Lock()
         self.faults: list[Fault] = []
         self.seen: list[Request] = []
+        self.happened: Counter[Fault] = Counter()
         self.suffered: Counter[str] = Counter()
         self.random = random.Random(1)
 
@@ -131,11 +134,13 @@ class _State:
             self.seen.append(request)
             for fault in self.faults:
                 if (
-                    re.fullmatch(fault.kind, request.kind)
+                    self.happened[fault] != fault.times
+                    and re.fullmatch(fault.kind, request.kind)
                     and re.fullmatch(fault.path, request.path)
                     and re.fullmatch(fault.user, request.user)
                     and self.random.random() < fault.chance
                 ):
+                    self.happened[fault] += 1
                     self.suffered[f"{request.kind} {_named(fault)}"] += 1
                     return fault
         return Fault()
@@ -144,6 +149,7 @@ class _State:
         with self.lock:
             if what == "faults":
                 self.faults = [Fault(**one) for one in json.loads(body)]
+                self.happened.clear()
                 return None
             if what == "suffered":
                 return self.suffered

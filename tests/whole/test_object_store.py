@@ -239,9 +239,9 @@ def through(object_store: ObjectStore, proxy: StoreProxy) -> Iterator[Tables]:
 COMMIT = r".*/{}/_delta_log/\d+\.json"
 
 
-def lost(table: str) -> Fault:
-    """The answers to commits to a table are lost: the commits arrive."""
-    return Fault(kind="PUT", path=COMMIT.format(table), is_cut=True, arrives=True)
+def lost(table: str, times: int | None) -> Fault:
+    """The answers to the first commits to a table are lost (None: to all): the commits arrive."""
+    return Fault(kind="PUT", path=COMMIT.format(table), times=times, is_cut=True, arrives=True)
 
 
 def until_done(proxy: StoreProxy, act: Callable[[], object]) -> str | None:
@@ -255,7 +255,14 @@ def until_done(proxy: StoreProxy, act: Callable[[], object]) -> str | None:
     return None
 
 
-def test_a_batch_whose_answer_was_lost_is_in_the_tables_once(through: Tables, proxy: StoreProxy) -> None:
+ONCE_OR_ALWAYS = pytest.mark.parametrize("times", [1, None], ids=["once", "each time"])
+"""After the first delta-rs asks again, and finds its own commit; or it gives up."""
+
+
+@ONCE_OR_ALWAYS
+def test_a_batch_whose_answer_was_lost_is_in_the_tables_once(
+    through: Tables, proxy: StoreProxy, times: int | None
+) -> None:
     before = through.progress()
     after = replace(
         before, sequence=3, batch_id=(before.batch_id or 0) + 1, batch_time=3_000, heartbeat=3_000
@@ -264,18 +271,22 @@ def test_a_batch_whose_answer_was_lost_is_in_the_tables_once(through: Tables, pr
     rows, _ = change_rows(
         changes_of(batch, {("g", "t", 0): offset(committed_offset=2)}), sequence=3, batch_time=3_000
     )
-    proxy.set_faults(lost("changes"))
+    proxy.set_faults(lost("changes", times))
     writer = ChangesCommitter(through, before)
     said = until_done(proxy, lambda: writer.append(rows, after, is_batch=True))
     proxy.set_faults()
+    assert (said is None) == (times == 1)
     assert said is None or "the store did not answer" in said
     assert len(through.read_changes()) == 3
     assert through.progress() == after
     check_history(through)
 
 
-def test_a_fold_whose_answer_was_lost_is_done_once(through: Tables, proxy: StoreProxy) -> None:
-    proxy.set_faults(lost("offsets"))
+@ONCE_OR_ALWAYS
+def test_a_fold_whose_answer_was_lost_is_done_once(
+    through: Tables, proxy: StoreProxy, times: int | None
+) -> None:
+    proxy.set_faults(lost("offsets", times))
     until_done(proxy, through.fold)
     proxy.set_faults()
     assert through.delta("offsets").to_pyarrow_table()["committed_offset"].to_pylist() == [2]
