@@ -43,6 +43,7 @@ from streaming.settings.model import OFFSETS_TOPIC, Settings
 from streaming.spark.checkpoint import Checkpoint, state_partitions
 from streaming.spark.query import start_query
 from streaming.spark.session import MIN_DELTAS, Evaluation
+from streaming.tables.fences import WRITER
 from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ _PAUSE_BEATS: Final = 3
 class TopicReader:
     """Reads one topic into tables with an existing session; shared by all readings of a process.
 
-    `facts` are from the start of the process: they identify the cluster.
+    `facts` are from the start of the process: they identify the cluster. `name` is the name of the process as
+    the writer of the tables (`streaming.job.sole_writer`); empty: whoever writes is not named.
     """
 
     spark: SparkSession
@@ -67,11 +69,13 @@ class TopicReader:
     facts: TopicFacts
     listener: Reporter
     stop: threading.Event
+    name: str = ""
 
     @property
     def tables(self) -> Tables:
         held = self.settings.tables
-        return Tables(held.root, held.storage_options, held.complete_within_ms)
+        tables = Tables(held.root, held.storage_options, held.complete_within_ms)
+        return tables.with_name(WRITER, self.name) if self.name else tables
 
     @cached_property
     def watch(self) -> TopicWatch:

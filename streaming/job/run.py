@@ -24,6 +24,7 @@ from streaming.job.reading import TopicReader
 from streaming.job.rebuild import rebuild_as_asked
 from streaming.job.reporter import BatchReport, Reporter
 from streaming.job.sole_job import sole_job, temporary_folders
+from streaming.job.sole_writer import sole_writer
 from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
@@ -109,6 +110,7 @@ def _with_reader(
         created_files(settings.job.readable_by_group),
         sole_job(settings),
         temporary_folders(settings, os.environ) as options,
+        sole_writer(settings, stop, waiting=listener.waiting) as name,
     ):
         with listener.waiting("starting Spark"):
             options += archive_options(jars)
@@ -124,7 +126,7 @@ def _with_reader(
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be starting
                     start_warm_up(spark)
-                act(TopicReader(spark, settings, broker, facts, listener, stop))
+                act(TopicReader(spark, settings, broker, facts, listener, stop, name))
         finally:
             with listener.waiting("stopping Spark"):
                 spark.stop()

@@ -1,8 +1,7 @@
 """One job at a time on a local folder, by a lock that the kernel releases however the job ends, including
 kill -9. Also the job's private folder for temporary files.
 
-The lock covers processes of one machine. For URLs and file systems without locks, a second job is detected
-when it commits (`streaming.job.writer`).
+The lock covers processes of one machine. For URLs see `streaming.job.sole_writer`.
 """
 
 import errno
@@ -37,7 +36,7 @@ _SHORT: Final = Path("/tmp")
 """The folder of Spark's Unix sockets if the usual path is too long."""
 
 _ANOTHER_PLACE: Final = "Choose another place (TMPDIR, and spark.local.dir in [spark.conf])"
-_OWN_PLACES: Final = "give this job its own checkpoint and table root (--checkpoint, --table-root)"
+OWN_PLACES: Final = "give this job its own checkpoint and table root (--checkpoint, --table-root)"
 _OWN_CHECKPOINT: Final = (
     "give this job its own checkpoint (--checkpoint): jobs on this machine with the same one would have the "
     "same folder for temporary files"
@@ -147,11 +146,11 @@ def _empty(folder: Path) -> None:
 
 def _local_folders(locations: Iterable[str]) -> list[Path]:
     """Return the distinct local folders among paths and URLs, sorted."""
-    paths = [Path(location.removeprefix("file://")) for location in locations if _is_local(location)]
+    paths = [Path(location.removeprefix("file://")) for location in locations if is_local(location)]
     return sorted({path.resolve() for path in paths})
 
 
-def _is_local(location: str) -> bool:
+def is_local(location: str) -> bool:
     return "://" not in location or location.startswith("file://")
 
 
@@ -172,7 +171,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _not_a_file(file, "something else, such as a pipe")
-        _take(descriptor, file, folder, _OWN_PLACES)
+        _take(descriptor, file, folder, OWN_PLACES)
         yield
     finally:
         os.close(descriptor)

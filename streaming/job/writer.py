@@ -24,10 +24,11 @@ from streaming.model.totals import Totals
 from streaming.spark.session import Evaluation
 from streaming.spark.shard_results import Fingerprint, ShardResults, is_full
 from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
+from streaming.tables.fences import OtherWriterError
 from streaming.tables.files import NewFiles
 from streaming.tables.progress_rows import is_observation_due
 from streaming.tables.rows import change_rows, quarantine_rows
-from streaming.tables.tables import OtherWriterError, Tables
+from streaming.tables.tables import Tables
 
 Clock = Callable[[], int]
 Missed = Callable[[Progress, Mapping[int, int]], str | None]

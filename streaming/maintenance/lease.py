@@ -5,6 +5,9 @@ requires the lease. It is an application transaction of `quarantine`, which has 
 is the time (ms) at which the lease ends, 0 once it is released. Locks of folders and of object stores differ;
 commits to Delta work the same everywhere.
 
+A process that was suspended may continue in the middle of a step, when another one has the lease. So the
+holder puts its name into each table (`streaming.tables.fences`): then the other one commits nothing more.
+
 Clocks may differ. A lease that ends later than a new lease would was taken by another clock; it is unknown
 which clock is right, and whether the holder is alive. A live holder renews its lease. So the time at which
 such a lease is first seen is committed, and the lease counts as expired once it has not changed for the
@@ -19,8 +22,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from streaming.common.times import HOUR_MS, iso
-from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import QUARANTINE
+from streaming.tables.fences import MaintenanceBusyError
 from streaming.tables.tables import Tables
 
 LEASE_TRANSACTION: Final = "offsetlake.maintenance"
@@ -36,10 +39,6 @@ LEASE_MS: Final = HOUR_MS
 _RENEW_BELOW_MS: Final = LEASE_MS * 9 // 10  # each renewal is a commit: not after steps of milliseconds
 _TABLE: Final = "quarantine"
 _ATTEMPTS: Final = 20
-
-
-class MaintenanceBusyError(OffsetlakeError):
-    """Another process maintains the tables, or was killed during maintenance."""
 
 
 @contextmanager
@@ -64,12 +63,14 @@ def maintenance_lease(tables: Tables, clock: Callable[[], int]) -> Iterator[Call
 
 
 def _take(tables: Tables, held_until: int, now: int, duration_ms: int) -> int:
-    """Commit a lease of `duration_ms` from now (0: release it), unless a process other than the holder until
-    `held_until` has it."""
+    """Commit a lease of `duration_ms` from now (0: release it), unless another process has it, or has had it
+    since this one held it until `held_until` (0: it did not)."""
     until = now + duration_ms if duration_ms else 0
     for _ in range(_ATTEMPTS):
         table = tables.delta(_TABLE)
         found = table.transaction_version(LEASE_TRANSACTION) or 0
+        if held_until and found != held_until:
+            raise MaintenanceBusyError.taken_over(tables.root)
         dead_at = now if found == held_until else _dead_at(table, found, now)
         if dead_at is None:
             _commit(table, (DOUBT_TRANSACTION, now))

@@ -3,11 +3,12 @@
 Safe beside a running job: nothing here takes the writer's lock. An append and a compaction both commit; of
 two conflicting commits Delta accepts one: the job then repeats its own (`tables.commits`), and maintenance
 leaves its own to the next round. delta-rs does not detect conflicting compactions; the lease
-(`maintenance.lease`) prevents them.
+(`maintenance.lease`) and the name in the tables (`tables.fences`) prevent them.
 """
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from dataclasses import dataclass, fields
 from datetime import date, timedelta
 from functools import partial
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -24,7 +26,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from streaming.common.times import DAY_MS, HOUR_MS, day_of
-from streaming.maintenance.lease import MaintenanceBusyError, maintenance_lease
+from streaming.maintenance.lease import maintenance_lease
 from streaming.maintenance.rewriting import TARGET_BYTES, sort_files, writing
 from streaming.maintenance.samples import SamplesLostError, is_small, join_samples
 from streaming.maintenance.trimming import (
@@ -37,9 +39,10 @@ from streaming.maintenance.trimming import (
 from streaming.maintenance.trusted_time import Times, times_of, trusted_time_ago
 from streaming.model.errors import OffsetlakeError
 from streaming.tables.commits import committed
+from streaming.tables.fences import MAINTAINER, MaintenanceBusyError
 from streaming.tables.progress_rows import noted_day
 from streaming.tables.select import QueryFailedError, in_one_line
-from streaming.tables.tables import Tables
+from streaming.tables.tables import Tables, TablesUnreachableError
 
 SORTED_TRANSACTION: Final = "offsetlake.sorted"
 """The application id under which a table keeps the first day (days since 1970) that is not sorted."""
@@ -53,10 +56,14 @@ ENOUGH_FILES: Final = 8
 SORT_LIMIT_BYTES: Final = 2**30
 """Largest days of `changes` that are sorted: sorting takes about five times as much in temporary files."""
 
+_IS_FULL: Final = re.compile(r"\(os error (27|28|122)\)|No space left")
+"""Errors of a full disk. There is no room for the lease: files of killed writers are deleted without it."""
+
 _KEPT_FILES: Final = "delta.deletedFileRetentionDuration"
 _DELETIONS_AT_ONCE: Final = 8
 _COMMITS_PER_CHECKPOINT: Final = 10  # of maintenance; delta-rs writes a checkpoint every 20 commits
 _EPOCH: Final = date(1970, 1, 1)
+_NAME: Final = uuid4().hex  # of this process
 
 Partition = tuple[tuple[str, str], ...]
 """The partition columns of a table, with their values as texts."""
@@ -95,29 +102,48 @@ def maintain(
     *,
     clock: Callable[[], int],
     should_stop: Callable[[], bool] = lambda: False,
+    name: str = _NAME,
 ) -> list[TableReport]:
     """Run one round: for each table drop old rows, compact, delete unused files, shorten the log.
 
-    `should_stop` is called between steps. Raises `MaintenanceBusyError` when another process maintains the
-    tables, and `MaintenanceError` for failed steps, after the other steps.
+    `should_stop` is called between steps. `name` is the name of the process in the tables. Raises
+    `MaintenanceBusyError` when another process maintains the tables, and `MaintenanceError` for failed steps,
+    after the other steps.
     """
     names = tables.existing()
-    # first, for space that the rest may need: the lease is a commit, and no reader or writer uses these files
-    freed, failures = _without_unused_files(tables, names, keep, clock, should_stop)
-    reports = []
-    try:
+    # first, for space that the rest may need, since the lease is a commit
+    freed, failures = _without_unused_files(tables, names, keep, clock, should_stop, only_replaced=True)
+    reports = list[TableReport]()
+
+    def all_tables() -> None:
         with maintenance_lease(tables, clock) as renew:
 
             def proceed() -> bool:
                 renew()
                 return not should_stop()
 
-            times = times_of(tables, clock(), keep.history_ms)
-            for name in names:
-                report, failed = _maintain_table(tables, name, keep, times, proceed, freed[name])
+            own = tables.with_name(MAINTAINER, name)
+            for table in names:
+                own.take_over(table, MAINTAINER, lambda _: renew())
+            times = times_of(own, clock(), keep.history_ms)
+            for table in names:
+                report, failed = _maintain_table(own, table, keep, times, proceed, freed[table])
                 reports.append(report)
-                failures += failed
-    except (DeltaError, OSError) as error:
+                failures.extend(failed)
+
+    try:
+        try:
+            all_tables()
+        except (DeltaError, OSError, TablesUnreachableError) as error:
+            if not _IS_FULL.search(str(error)):
+                raise
+            more, failed = _without_unused_files(tables, names, keep, clock, should_stop)
+            failures += failed
+            if not more.total():
+                raise
+            freed += more
+            all_tables()
+    except (DeltaError, OSError, TablesUnreachableError) as error:
         failures.append(in_one_line(error))
     except MaintenanceBusyError as error:
         if not failures:
@@ -132,7 +158,13 @@ def maintain(
 
 
 def _without_unused_files(
-    tables: Tables, names: Sequence[str], keep: KeepTimes, clock: Callable[[], int], stop: Callable[[], bool]
+    tables: Tables,
+    names: Sequence[str],
+    keep: KeepTimes,
+    clock: Callable[[], int],
+    stop: Callable[[], bool],
+    *,
+    only_replaced: bool = False,
 ) -> tuple[Counter[str], list[str]]:
     """Delete unused files; return their number by table, and failures, which do not stop other tables."""
     freed, failures = Counter[str](), []
@@ -140,7 +172,7 @@ def _without_unused_files(
         if stop():
             break
         try:
-            freed[name] = delete_unused_files(tables, name, keep, clock())
+            freed[name] = delete_unused_files(tables, name, keep, clock(), only_replaced=only_replaced)
         except (DeltaError, OSError, QueryFailedError) as error:
             failures.append(f"{name}: {in_one_line(error)}")
     return freed, failures
@@ -152,9 +184,10 @@ def _maintain_table(
     """Run the steps for one table; a failed step does not stop the others. `freed` unused files were deleted
     before."""
     files_before = len(files_of(tables.delta(name)))
-    done = Counter[str]()
+    done = Counter(freed=freed)
     failures = []
     steps: dict[str, Callable[[], int]] = {
+        "freed": lambda: delete_unused_files(tables, name, keep, times.clock),
         "noted": lambda: note_kept_files(tables, name, keep),
         "rows_dropped": lambda: delete_old_rows(tables, name, keep, times, proceed),
         "sorted": lambda: sort_closed_days(tables, name, times, proceed) if name in _SORTED else 0,
@@ -178,7 +211,7 @@ def _maintain_table(
         files_after=len(files),
         bytes_after=sum(file["size_bytes"] for file in files),
         rows_dropped=done["rows_dropped"],
-        unused_files_deleted=freed,
+        unused_files_deleted=done["freed"],
         log_files=_count_log_files(tables, table),
     )
     return report, failures
@@ -187,19 +220,26 @@ def _maintain_table(
 # --- unused files ----------------------------------------------------------------------------------------
 
 
-def delete_unused_files(tables: Tables, name: str, keep: KeepTimes, clock: int) -> int:
+def delete_unused_files(
+    tables: Tables, name: str, keep: KeepTimes, clock: int, *, only_replaced: bool = False
+) -> int:
     """Delete files that a table does not refer to, once they are old enough; return their number.
 
     Files of killed writers are among them; files being written are too young. If the clock (ms) has just
-    jumped they would seem old, so their age is measured by the job's heartbeats. This needs no disk space and
-    no lease: nothing is committed.
+    jumped they would seem old, so their age is measured by the job's heartbeats. Nothing is committed.
+
+    Without the name of this process in the tables, a suspended maintainer may still commit a file of any age.
+    `only_replaced` files, which the log lists, are never committed again.
     """
     unused_before = trusted_time_ago(tables.delta("changes"), clock, keep.keep_unused_files_ms)
     if unused_before is None:
         return 0
     hours = math.ceil((clock - unused_before) / HOUR_MS)
     table = tables.delta(name)
-    unused = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+    unused = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=not only_replaced)
+    # committed since the table was opened: this process was suspended before the files were listed
+    committed_since = {file["path"] for file in files_of(tables.delta(name))}
+    unused = [path for path in unused if path not in committed_since]
     delete = partial(_delete_file, tables.storage(table))
     with ThreadPoolExecutor(_DELETIONS_AT_ONCE, "offsetlake-deletions") as threads:
         list(threads.map(delete, unused))

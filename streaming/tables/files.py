@@ -30,7 +30,8 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import PyFileSystem
 
-from streaming.common.times import now_ms
+from streaming.common.times import MINUTE_MS, now_ms
+from streaming.model.errors import OffsetlakeError
 from streaming.tables.bounds import greatest_bound, least_bound
 
 ROWS_WORTH_A_FILE: Final = 200_000
@@ -87,6 +88,14 @@ _NUMBERS: Final = ColumnProperties(dictionary_enabled=False, encoding=_DIFFERENC
 _OTHERS: Final = ColumnProperties(dictionary_enabled=False)
 
 
+_COMMITTED_WITHIN_MS: Final = 30 * MINUTE_MS
+"""Older files are not committed: maintenance deletes files without a table once they are an hour old."""
+
+
+class LateCommitError(OffsetlakeError):
+    """The process was suspended between writing files and committing them."""
+
+
 class NewFiles:
     """New files of a table. At the end of a `with` block, files for which no commit was tried are deleted.
 
@@ -110,7 +119,18 @@ class NewFiles:
         self._added.append(file)
 
     def commit(self, table: DeltaTable, removed: Sequence[RemoveAction], commit: CommitProperties) -> None:
-        """Add all files and remove others in one commit; see `commit_files`."""
+        """Add all files and remove others in one commit; see `commit_files`.
+
+        Raises `LateCommitError` where files may have been deleted meanwhile.
+        """
+        first = min((file.modification_time for file in self._added), default=now_ms())
+        if (age := now_ms() - first) > _COMMITTED_WITHIN_MS:
+            raise LateCommitError(
+                f"writing to {table.table_uri}: expected to commit new files within "
+                f"{_COMMITTED_WITHIN_MS // MINUTE_MS} minutes, found them {age // MINUTE_MS} minutes old. "
+                "This process was suspended, or its clock has jumped. Nothing was committed, and nothing is "
+                "lost: start it again."
+            )
         self._paths = []
         commit_files(table, self._added, removed, commit)
 

@@ -25,7 +25,7 @@ from streaming.common.conf_dir import is_closed, whole_path
 from streaming.common.retries import retried
 from streaming.common.times import now_ms
 from streaming.model.completeness import COMPLETE_WITHIN_MS
-from streaming.model.errors import MisuseError, OffsetlakeError
+from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLES_FORMAT
 from streaming.tables.commits import (
@@ -37,6 +37,7 @@ from streaming.tables.commits import (
     restate_progress,
 )
 from streaming.tables.feed import rows_in_order
+from streaming.tables.fences import WRITER, OtherWriterError, name_in, put_name, refuse_others
 from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files
 from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
 from streaming.tables.formats import FORMAT_PROPERTY, refuse_other_format
@@ -94,31 +95,27 @@ class TablesUnreachableError(OffsetlakeError):
     """The storage under the given root refused access or could not be reached."""
 
 
-class OtherWriterError(MisuseError):
-    """Another process has committed to tables that only this process may write to."""
-
-    def __init__(self, root: str) -> None:
-        super().__init__(
-            f"writing to the tables under {root}: expected to be their only writer, found a commit of "
-            "another one. Stop the other `offsetlake run` on these tables, then restart this one."
-        )
-
-
 @dataclass(frozen=True)
 class Tables:
     """The tables under one root: a folder or a URL. A moment counts as complete up to `complete_within_ms`
-    ago (`streaming.model.completeness`)."""
+    ago (`streaming.model.completeness`).
+
+    A process that may only write as long as no other one has taken over has `names`: its name by fence
+    (`streaming.tables.fences`). `live` are the tables beside which a rebuild fills these.
+    """
 
     root: str
     storage_options: Mapping[str, str] = field(default_factory=dict)
     complete_within_ms: int = COMPLETE_WITHIN_MS
+    names: Mapping[str, str] = field(default_factory=dict)
+    live: "Tables | None" = None
 
     # --- the root --------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Create the tables that do not exist yet.
+        """Create the tables that do not exist yet, and put the name of the writer into all of them.
 
-        Raises `OtherFormatError` where another release wrote existing ones.
+        Raises `OtherFormatError` where another release wrote existing ones, and as `become_writer` does.
         """
         for name, schema in SCHEMAS.items():
             with self._writing(name):
@@ -132,6 +129,8 @@ class Tables:
                     storage_options=dict(self.storage_options),
                     raise_if_key_not_exists=False,  # the property `offsetlake.format` is unknown to delta-rs
                 )
+            if WRITER in self.names:
+                self._become_writer_of(name)
             self.delta(name)
 
     def at_first(self) -> "Tables":
@@ -140,9 +139,49 @@ class Tables:
             return self
         return replace(self, storage_options={**_QUICK, **self.storage_options})
 
+    def become_writer(self, *, after: str = "") -> None:
+        """Put the name of this process as the writer into all existing tables: others commit nothing to them
+        from now on. `after` is the name that was found in `changes` before.
+
+        Raises `OtherWriterError` if another process has become the writer since.
+        """
+        for name in self.existing():
+            self._become_writer_of(name, after)
+
+    def end_writing(self) -> None:
+        """Remove the name of the writer from `changes`: it has ended."""
+
+        def end() -> None:
+            put_name(self.delta("changes"), WRITER, "")
+
+        committed(end)
+
+    def take_over(self, name: str, fence: str, may: Callable[[str], object]) -> None:
+        """Put the name of this process into a fence of a table, unless it is there.
+
+        `may` is called with the name found there, and raises if this process may not take over. The table was
+        opened before: if another process takes over meanwhile, the commit fails, and `may` is called again.
+        """
+
+        others = {other: own for other, own in self.names.items() if other != fence}
+
+        def put() -> None:
+            table = self._open(name)
+            refuse_others(table, others, self.root)
+            if (found := name_in(table, fence)) != self.names[fence]:
+                may(found)
+                put_name(table, fence, self.names[fence])
+
+        with self._writing(name):
+            committed(put)
+
+    def with_name(self, fence: str, name: str) -> "Tables":
+        """Return these tables for the process of this name, which is in a fence of theirs."""
+        return replace(self, names={**self.names, fence: name})
+
     def aside(self) -> "Tables":
         """Return the tables that a rebuild fills beside these."""
-        return Tables(self._uri("rebuild"), self.storage_options, self.complete_within_ms)
+        return replace(self, root=self._uri("rebuild"), live=self)
 
     def delete(self) -> None:
         """Delete everything under the root, including the remains of an interrupted deletion."""
@@ -158,10 +197,12 @@ class Tables:
     def delta(self, name: str) -> DeltaTable:
         """Open the current version of a table.
 
-        Raises `TablesMissingError`, `TablesUnreachableError` or `OtherFormatError`.
+        Raises `TablesMissingError`, `TablesUnreachableError` or `OtherFormatError`, and `OtherWriterError` or
+        `MaintenanceBusyError` where another process than that of `names` has taken over.
         """
         table = self._open(name)
         refuse_other_format(table, self._uri(name))
+        refuse_others(table, self.names, self.root)
         return table
 
     def delta_if_any(self, name: str) -> DeltaTable | None:
@@ -416,6 +457,18 @@ class Tables:
     def _restate_progress(self) -> None:
         changes = self.delta("changes")
         restate_progress(changes, self.storage(changes))
+
+    def _become_writer_of(self, name: str, after: str = "") -> None:
+        """The writer is who is named in `changes` of the live tables."""
+        live = self.live or self
+
+        def may(found: str) -> None:
+            if live is not self or name != "changes":
+                live.delta("changes")
+            elif found not in ("", after):
+                raise OtherWriterError(self.root)
+
+        self.take_over(name, WRITER, may)
 
 
 def _configuration(name: str) -> dict[str, str | None]:

@@ -20,7 +20,7 @@ from test_writer import Job, results, set_offset
 from streaming.model.errors import OffsetlakeError
 from streaming.spark import shard_results
 from streaming.tables import folding
-from streaming.tables.tables import OtherWriterError
+from streaming.tables.fences import OtherWriterError
 
 LARGE = 200_000
 

@@ -19,7 +19,8 @@ from streaming.job.rebuild import _announced
 from streaming.job.writer import BatchWriter, ChangesCommitter
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
-from streaming.tables.tables import OtherWriterError, Tables, TablesUnreachableError
+from streaming.tables.fences import OtherWriterError
+from streaming.tables.tables import Tables, TablesUnreachableError
 
 
 @pytest.fixture

@@ -519,7 +519,7 @@ def test_a_round_that_fails_is_said_once_and_tried_again(tables: Tables, said: l
 def test_a_step_that_fails_is_reported_and_keeps_no_other_from_its_work(tables: Tables) -> None:
     """Commits have room, compacted files have not."""
     filled(tables)
-    with no_file_larger_than(4096), pytest.raises(MaintenanceError, match="Check free disk space"):
+    with no_file_larger_than(8192), pytest.raises(MaintenanceError, match="Check free disk space"):
         round_at(tables, NOW)
     assert len(tables.delta("changes").file_uris()) == 13
     round_at(tables, NOW)

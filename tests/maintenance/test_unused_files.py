@@ -57,11 +57,17 @@ def test_a_disk_that_unused_files_have_filled_is_maintained_as_any_other(tmp_pat
         assert not path.exists()
 
 
-def test_unused_files_go_also_while_another_maintains_the_tables(tables: Tables) -> None:
-    append(tables, moved_to(1), now=NOW)
+def test_while_another_maintains_the_tables_only_replaced_files_go(tables: Tables) -> None:
+    """The other one may still commit those that no table refers to yet."""
+    for number in (1, 2):
+        append(tables, moved_to(number), now=NOW)
+        tables.fold()
     path = left_over(tables)
     with maintenance_lease(tables, lambda: NOW), pytest.raises(MaintenanceBusyError):
         round_at(tables, NOW)
+    assert path.exists()
+    assert len(parquet_files(f"{tables.root}/offsets")) == 2, "the folded file, and the one of the other"
+    round_at(tables, NOW)
     assert not path.exists()
 
 
@@ -71,7 +77,7 @@ def test_deleting_files_is_no_commit(tables: Tables) -> None:
     left_over(tables)
     round_at(tables, NOW)
     operations = {entry["operation"] for name in tables.existing() for entry in tables.delta(name).history()}
-    assert operations == {"CREATE TABLE", "WRITE"}
+    assert operations == {"CREATE TABLE", "WRITE", "SET TBLPROPERTIES"}  # the lease, and its holder
 
 
 @pytest.mark.parametrize(("replaced_ago", "is_kept"), [(2 * HOUR_MS, True), (25 * HOUR_MS, False)])
@@ -114,11 +120,12 @@ def test_how_long_replaced_files_are_kept_is_noted_when_the_job_starts(tables: T
 def test_what_could_not_be_deleted_is_said_also_while_another_maintains_the_tables(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append(tables, moved_to(1), now=NOW)
-    left_over(tables)
+    for number in (1, 2):
+        append(tables, moved_to(number), now=NOW)
+        tables.fold()
 
     def refuse(*_: object) -> None:
-        raise PermissionError("left-over.parquet: not yours")
+        raise PermissionError("replaced.parquet: not yours")
 
     monkeypatch.setattr(DeltaStorageHandler, "delete_file", refuse)
     with (
