@@ -7,6 +7,7 @@ Only `make test-s3` runs this (it sets S3): ten kills take ten minutes. The chec
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -244,3 +245,43 @@ def committed(job: JobProcess) -> int | None:
         return None
     rows = job.tables.read(["g"]).offsets.to_pylist()
     return rows[0]["committed_offset"] if rows else None
+
+
+@pytest.mark.timeout(600)
+def test_a_second_job_is_refused_and_replaces_only_one_that_no_longer_works(
+    make_broker: BrokerFactory, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    """As from two machines: each has a checkpoint of its own."""
+    bootstrap = make_broker(offsets_partitions=2).bootstrap_servers
+    kafka.create_topics(bootstrap, {"t": 1})
+    kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
+    root, options = object_store.new_root(), object_store.options()
+    first, second = (
+        JobProcess(tmp_path / name, bootstrap, table_root=root, storage_options=options, environment=options)
+        for name in ("first", "second")
+    )
+    try:
+        first.start()
+        kafka.wait_until(lambda: committed(first) == 1, "the first offset", timeout_s=300)
+        second.start("rebuild")
+        assert second.wait() == 2, second.output
+        assert "another job is writing to the tables" in second.output
+        first.check()
+
+        os.killpg(first.driver.pid, signal.SIGSTOP)
+        kafka.commit_offsets(bootstrap, "g", {("t", 0): 2})
+        second.start("rebuild")
+        assert second.wait() == 0, second.output
+        kafka.commit_offsets(bootstrap, "g", {("t", 0): 3})
+        held = {name: first.tables.delta(name).version() for name in first.tables.existing()}
+        os.killpg(first.driver.pid, signal.SIGCONT)
+        assert first.wait() == 2, first.output
+        assert "expected to be their only writer" in first.output
+        assert {name: first.tables.delta(name).version() for name in first.tables.existing()} == held
+        [row] = first.tables.read(["g"]).offsets.to_pylist()
+        assert row["committed_offset"] == 2
+    finally:
+        for job in (first, second):
+            job.kill()
+            print(job.output)
+    check_history(first.tables)

@@ -1,0 +1,135 @@
+"""One job at a time on tables of an object store, which has no locks."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from object_store import ObjectStore
+from table_batches import heartbeat
+
+from streaming.common.times import MINUTE_MS, now_ms
+from streaming.job.sole_writer import sole_writer
+from streaming.model.errors import MisuseError
+from streaming.settings.model import Settings
+from streaming.settings.reading import read_settings
+from streaming.tables.fences import WRITER, OtherWriterError, name_in
+from streaming.tables.tables import Tables
+
+
+def settings_of(tables: Tables) -> Settings:
+    options: dict[str, Any] = {"tables.root": tables.root, "tables.storage_options": tables.storage_options}
+    return read_settings(options={**options, "job.heartbeat_every": "700ms"})
+
+
+class Start:
+    """A start of a job: what it waited for, and its tables once it is the writer."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.waited_for: list[str] = []
+        self.stop = threading.Event()
+        self._settings = settings_of(tables)
+        self._tables = tables
+        self._block = sole_writer(self._settings, self.stop, waiting=self._waiting)
+
+    def _waiting(self, text: str) -> Any:
+        self.waited_for.append(text)
+        return nullcontext()
+
+    def begin(self) -> Tables:
+        own = self._tables.with_name(WRITER, self._block.__enter__())
+        if not self.stop.is_set():
+            own.create()
+        return own
+
+    def end(self) -> None:
+        self._block.__exit__(None, None, None)
+
+
+@contextmanager
+def at_work(tables: Tables) -> Iterator[None]:
+    """Let a job have heartbeats."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(0.2):
+            heartbeat(tables, now_ms())
+
+    thread = threading.Thread(target=work)
+    heartbeat(tables, now_ms())
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_second_job_is_refused_while_the_first_one_works(object_store: ObjectStore) -> None:
+    first, second = (Start(object_store.tables("s3://lake/sole-1")) for _ in range(2))
+    tables = first.begin()
+    with at_work(tables), pytest.raises(MisuseError, match="another job is writing to the tables under s3:"):
+        second.begin()
+    heartbeat(tables, now_ms())
+    first.end()
+
+
+def test_a_job_that_was_killed_is_replaced_and_commits_nothing_more(object_store: ObjectStore) -> None:
+    first, second = (Start(object_store.tables("s3://lake/sole-2")) for _ in range(2))
+    killed = first.begin()
+    heartbeat(killed, now_ms())
+    tables = second.begin()
+    assert "another job writes to s3://lake/sole-2" in second.waited_for[0]
+    with pytest.raises(OtherWriterError):
+        heartbeat(killed, now_ms())
+    heartbeat(tables, now_ms())
+    first.end()  # it still runs, and ends
+    assert name_in(tables.delta("changes"), WRITER) == tables.names[WRITER]
+    second.end()
+
+
+@pytest.mark.parametrize("how", ["ended", "long ago"])
+def test_nobody_is_waited_for_who_has_ended_or_was_silent_for_long(
+    object_store: ObjectStore, how: str
+) -> None:
+    root = object_store.new_root()
+    first, second = (Start(object_store.tables(root)) for _ in range(2))
+    heartbeat(first.begin(), now_ms() - 11 * MINUTE_MS)
+    if how == "ended":
+        first.end()
+    second.begin()
+    assert second.waited_for == []
+    second.end()
+
+
+def test_a_start_that_is_stopped_while_it_waits_replaces_nobody(object_store: ObjectStore) -> None:
+    root = object_store.new_root()
+    first, second = (Start(object_store.tables(root)) for _ in range(2))
+    tables = first.begin()
+    heartbeat(tables, now_ms())
+    second.stop.set()
+    second.begin()
+    second.end()
+    heartbeat(tables, now_ms())
+    first.end()
+
+
+def test_in_a_folder_nobody_is_waited_for_since_it_was_locked(tmp_path: Path) -> None:
+    first, second = (Start(Tables(str(tmp_path))) for _ in range(2))
+    heartbeat(first.begin(), now_ms())
+    second.begin()
+    assert second.waited_for == []
+
+
+def test_tables_that_do_not_exist_yet_have_one_writer(object_store: ObjectStore) -> None:
+    root = object_store.new_root()
+    first, second = (Start(object_store.tables(root)) for _ in range(2))
+    own = [start._block.__enter__() for start in (first, second)]
+    tables = [object_store.tables(root).with_name(WRITER, name) for name in own]
+    tables[1].create()
+    with pytest.raises(OtherWriterError):
+        tables[0].create()
+    first.end()
+    second.end()
