@@ -129,6 +129,7 @@ class Tables:
                     storage_options=dict(self.storage_options),
                     raise_if_key_not_exists=False,  # the property `offsetlake.format` is unknown to delta-rs
                 )
+        for name in SCHEMAS:
             if WRITER in self.names:
                 self._become_writer_of(name)
             self.delta(name)
