@@ -170,6 +170,8 @@ def assert_refusals_count(log: ClientLog) -> None:
     log.log(3, "", "FAIL", "", "access denied")
     assert log.is_refused_for(0)
     assert log.last == "access denied"
+
+
 def test_the_last_failure_of_each_broker_is_kept_and_that_of_bootstrap_servers_is_of_none(
     log: ClientLog,
 ) -> None:
