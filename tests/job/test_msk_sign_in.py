@@ -223,10 +223,10 @@ def test_librdkafka_renews_its_token_and_goes_on_when_credentials_are_back(
     assert all(token.is_signed_by(*OF_ENVIRONMENT) for token in msk.tokens(java=False))
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     kafka.wait_until(lambda: not answers() and len(failures) >= 4, "an outage", timeout_s=60)
+    assert "(signing a token: PartialCredentialsError: Partial credentials" in str(failures[-1])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", OF_ENVIRONMENT[1])
     kafka.wait_until(answers, "librdkafka to sign in again", timeout_s=60)
     assert not any(isinstance(failure, AccessRefusedError) for failure in failures)
-    assert "(signing a token: PartialCredentialsError: Partial credentials" in str(failures[-1])
 
 
 def test_at_a_start_the_reason_is_said_also_if_aws_does_not_answer(
