@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from decoders import DecodeError, decode_document
+from streaming.brokers.client_settings import java_needs
 from streaming.brokers.facts import BrokerError, ClusterFacts, NoAnswer
 from streaming.brokers.inquiry import Inquiry
 from streaming.check import findings
@@ -119,7 +120,8 @@ def _by_java(asked: _Asked) -> Iterator[Finding]:
 
     left = [findings.JAVA, *findings.OF_JAVA]
     try:
-        jars = ensure_jars("connector")
+        jar_sets = ("connector", *java_needs(asked.settings.source).jar_sets)
+        jars = [ensure_jars(jar_set) for jar_set in jar_sets]
         with JavaClient(asked.settings, jars, len(asked.ends) or 1, asked.limit_s) as client:
             for finding in _with_client(client, asked):
                 left.remove(finding.check)

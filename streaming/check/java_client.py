@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
+from streaming.brokers.client_settings import java_needs
 from streaming.brokers.facts import NoAnswer
 from streaming.common.interruptible import started
 from streaming.jvm.java import find_java
@@ -77,7 +78,9 @@ class JavaClient:
     Results of requests are `NoAnswer` where brokers do not answer; `JavaClientError` if the JVM has ended.
     """
 
-    def __init__(self, settings: Settings, jars: Path, partition_count: int, limit_s: float) -> None:
+    def __init__(
+        self, settings: Settings, jars: Sequence[Path], partition_count: int, limit_s: float
+    ) -> None:
         self._settings = client_settings(settings.source, partition_count)
         self._topic = settings.source.topic
         self._command = java_command(settings, jars)
@@ -278,16 +281,17 @@ def client_settings(source: SourceSettings, partition_count: int) -> dict[str, s
     }
 
 
-def java_command(settings: Settings, jars: Path) -> list[str]:
-    """Return the command of the JVM: with the class path and the options of the job's."""
+def java_command(settings: Settings, jars: Sequence[Path]) -> list[str]:
+    """Return the command of the JVM: with the class path and the options of the job's. `jars` are folders."""
     users = settings.spark.conf
     pyspark = importlib.util.find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None
     own = [name.removeprefix("file://") for name in users.get("spark.jars", "").split(",")]
-    paths = [f"{jars}/*", users.get("spark.driver.extraClassPath", ""), *own]
+    paths = [*(f"{folder}/*" for folder in jars), users.get("spark.driver.extraClassPath", ""), *own]
     paths.append(str(Path(pyspark.origin).parent / "jars" / "*"))
     options = [*_LOG, "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    options += [f"-D{name}={value}" for name, value in java_needs(settings.source).properties.items()]
     options += shlex.split(users.get("spark.driver.extraJavaOptions", ""))
     server = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
     return [str(find_java()), *options, "-cp", ":".join(filter(None, paths)), *server]
