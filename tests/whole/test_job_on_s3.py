@@ -137,7 +137,7 @@ def check_commands(job: JobProcess, environment: dict[str, str]) -> None:
     moment = int(time.time() * 1_000)
     for command in (
         ["offsets"],
-        ["offsets", "--as-of", "-30s"],
+        ["offsets", "--as-of", "-1s"],
         ["groups"],
         ["lag"],
         ["health"],
