@@ -1,6 +1,7 @@
 """Tables on an object store, with a real S3 server: every step of the tables once, the job once, and what is
 said where the store cannot be used. `make test-s3` does more (test_job_on_s3.py)."""
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -255,7 +256,11 @@ def until_done(proxy: StoreProxy, act: Callable[[], object]) -> str | None:
     return None
 
 
-ONCE_OR_ALWAYS = pytest.mark.parametrize("times", [1, None], ids=["once", "each time"])
+only_in_test_s3 = pytest.mark.skipif("S3" not in os.environ, reason="`make test-s3` runs it")
+
+ONCE_OR_ALWAYS = pytest.mark.parametrize(
+    "times", [1, pytest.param(None, marks=only_in_test_s3)], ids=["once", "each time"]
+)
 """After the first delta-rs asks again, and finds its own commit; or it gives up."""
 
 
@@ -312,6 +317,7 @@ def test_credentials_that_are_renewed_in_a_file_are_read_again(
     append(tables, {"g": group()})
 
 
+@only_in_test_s3
 @pytest.mark.parametrize("kind", ["LIST", "GET", "HEAD"])
 @pytest.mark.parametrize("command", ["offsets", "maintain"])
 def test_commands_say_what_they_may_not_do(
