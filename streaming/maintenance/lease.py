@@ -15,7 +15,7 @@ length of a lease.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -59,7 +59,8 @@ def maintenance_lease(tables: Tables, clock: Callable[[], int]) -> Iterator[Call
     try:
         yield renew
     finally:
-        _take(tables, held_until, clock(), 0)
+        with suppress(MaintenanceBusyError):  # another process has it by now
+            _take(tables, held_until, clock(), 0)
 
 
 def _take(tables: Tables, held_until: int, now: int, duration_ms: int) -> int:

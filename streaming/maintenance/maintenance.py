@@ -242,13 +242,16 @@ def delete_unused_files(
     unused = [path for path in unused if path not in committed_since]
     delete = partial(_delete_file, tables.storage(table))
     with ThreadPoolExecutor(_DELETIONS_AT_ONCE, "offsetlake-deletions") as threads:
-        list(threads.map(delete, unused))
-    return len(unused)
+        return sum(threads.map(delete, unused))
 
 
-def _delete_file(storage: DeltaStorageHandler, path: str) -> None:
-    with suppress(FileNotFoundError):  # another process has deleted it
+def _delete_file(storage: DeltaStorageHandler, path: str) -> bool:
+    """Delete a file; False: it was deleted before, as files that the log lists as replaced may have been."""
+    try:
         storage.delete_file(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def note_kept_files(tables: Tables, name: str, keep: KeepTimes) -> int:
