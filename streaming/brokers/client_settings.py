@@ -125,8 +125,8 @@ def _sign_in(client: Mapping[str, str]) -> SignIn | None:
 def _translated_sasl(client: Mapping[str, str]) -> Mapping[str, Any]:
     if (sign_in := _sign_in(client)) is not None:
         return sign_in.librdkafka()
-    credentials = _credentials(client["sasl.jaas.config"]) if "sasl.jaas.config" in client else {}
-    return _mechanism(client) | credentials
+    mechanism = _mechanism(client)
+    return mechanism | (_credentials(client["sasl.jaas.config"]) if "sasl.jaas.config" in client else {})
 
 
 def _mechanism(client: Mapping[str, str]) -> dict[str, str]:

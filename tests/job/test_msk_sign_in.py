@@ -97,9 +97,13 @@ class Msk:
     def bootstrap(self) -> str:
         return self.broker.bootstrap_servers_of("SASL_PLAINTEXT")
 
-    def tokens(self, *, java: bool) -> list[MskToken]:
-        """The different tokens of Java, or those of librdkafka, in order."""
-        texts = self.file.read_text().split() if self.file.exists() else []
+    def count(self) -> int:
+        """Count the tokens, also equal ones."""
+        return len(self.file.read_text().split()) if self.file.exists() else 0
+
+    def tokens(self, *, java: bool, after: int = 0) -> list[MskToken]:
+        """The different tokens of Java, or those of librdkafka, in order, of those after so many in all."""
+        texts = (self.file.read_text().split() if self.file.exists() else [])[after:]
         found = [MskToken(text) for text in dict.fromkeys(texts)]
         return [token for token in found if token.is_of_java is java]
 
@@ -154,6 +158,7 @@ def test_the_job_signs_in_with_both_clients_renews_tokens_and_outlasts_missing_c
         kafka.wait_until(lambda: text in output(tmp_path), text, timeout_s=120)
         assert process.poll() is None
 
+    before = msk.count()
     Tables(str(tmp_path / "warehouse")).create()
     credentials, refuse = tmp_path / "secrets" / "credentials", msk.file.with_name("refuse")
     credentials.parent.mkdir()
@@ -165,7 +170,7 @@ def test_the_job_signs_in_with_both_clients_renews_tokens_and_outlasts_missing_c
     files = ("--command-config", "client.properties", "--config", "job.toml")
     with running("run", "--bootstrap-server", msk.bootstrap, *files, cwd=tmp_path) as process:
         follows(6)
-        kafka.wait_until(lambda: len(msk.tokens(java=True)) >= 2, "Java to renew its token")
+        kafka.wait_until(lambda: len(msk.tokens(java=True, after=before)) >= 2, "Java to renew its token")
         credentials.write_text("")
         refuse.touch()
         has_said("Signing in again")
@@ -176,8 +181,9 @@ def test_the_job_signs_in_with_both_clients_renews_tokens_and_outlasts_missing_c
         follows(7)
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(60) == 0, output(tmp_path)
-    tokens = [*msk.tokens(java=True), *msk.tokens(java=False)]
-    assert len(tokens) > len(msk.tokens(java=True))
+    of_java, of_librdkafka = (msk.tokens(java=java, after=before) for java in (True, False))
+    assert of_librdkafka
+    tokens = [*of_java, *of_librdkafka]
     assert {token.region for token in tokens} == {REGION}
     assert all(token.is_signed_by(*OF_ENVIRONMENT) for token in tokens)
     credentials.unlink()
@@ -205,7 +211,7 @@ def test_librdkafka_renews_its_token_and_goes_on_when_credentials_are_back(
     msk: Msk, with_credentials: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MSKAuthTokenProvider, "DEFAULT_TOKEN_EXPIRY_SECONDS", 5)
-    before = len(msk.tokens(java=False))
+    before = msk.count()
     broker = broker_at(msk.bootstrap, client(form="OAUTHBEARER"), timeout="2s")
 
     def answers() -> bool:
@@ -217,10 +223,12 @@ def test_librdkafka_renews_its_token_and_goes_on_when_credentials_are_back(
 
     failures: list[BrokerError] = []
     kafka.wait_until(
-        lambda: answers() and len(msk.tokens(java=False)) >= before + 3, "tokens to be renewed", timeout_s=60
+        lambda: answers() and len(msk.tokens(java=False, after=before)) >= 3,
+        "tokens to be renewed",
+        timeout_s=60,
     )
     assert failures == []
-    assert all(token.is_signed_by(*OF_ENVIRONMENT) for token in msk.tokens(java=False))
+    assert all(token.is_signed_by(*OF_ENVIRONMENT) for token in msk.tokens(java=False, after=before))
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     kafka.wait_until(lambda: not answers() and len(failures) >= 4, "an outage", timeout_s=60)
     assert "(signing a token: PartialCredentialsError: Partial credentials" in str(failures[-1])

@@ -65,7 +65,7 @@ def test_a_test_of_something_that_the_broker_lacks_is_skipped_by_name() -> None:
 
 
 def test_nothing_but_the_table_decides_what_is_skipped_on_a_broker() -> None:
-    """Other skips are of tests that use no broker, or that another target of the Makefile runs."""
+    """Other skips are of tests without a broker or with a JDK, or that another target of make runs."""
     for module in ROOT.glob("tests/*/test_*.py"):
         text = module.read_text()
         if "mark.broker" in text and module.name not in (
@@ -73,8 +73,12 @@ def test_nothing_but_the_table_decides_what_is_skipped_on_a_broker() -> None:
             "test_cluster.py",
             "test_expiry_on_broker.py",
             "test_grid.py",
+            "test_job_on_s3.py",
+            "test_keycloak.py",
             "test_kills.py",
             "test_lag_is_true.py",
+            "test_msk_sign_in.py",
+            "test_object_store.py",
             "test_starved.py",
         ):
             assert not re.search(r"pytest\.skip\(|mark\.skip", text), module.name

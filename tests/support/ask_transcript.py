@@ -22,10 +22,11 @@ NOW: Final = parse_moment("2026-11-22T09:14:07Z", 2**53, name="now").ms
 """When the page asks; the world's last heartbeat is four seconds before."""
 
 _ENTRY: Final = re.compile(
-    r"^\$ offsetlake (?P<arguments>(?!serve ).+)\n(?P<output>(?:(?!\$ |```).*\n)+)(?=\$ |```)", re.MULTILINE
+    r"^\$ offsetlake (?P<arguments>(?!serve |check ).+)\n(?P<output>(?:(?!\$ |```).*\n)+)(?=\$ |```)",
+    re.MULTILINE,
 )
-"""A command, and the lines up to the next one or the end of the block: what it prints. `serve` does not end:
-test_docs_commands.py runs it."""
+"""A command, and the lines up to the next one or the end of the block: what it prints. `serve` does not end,
+and `check` asks brokers: test_docs_commands.py runs them."""
 
 
 class Entry(NamedTuple):

@@ -17,6 +17,7 @@ from deltalake.fs import DeltaStorageHandler
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.tables.commits import PROGRESS_KEY
+from streaming.tables.fences import MAINTAINER, WRITER
 from streaming.tables.tables import Tables
 
 _ABOUT_TABLE: Final = {"metaData", "protocol"}
@@ -39,7 +40,8 @@ class Commit:
     """The actions of one commit.
 
     `added` are its new files, in order; `adds_rows`: their rows are new, not rewritten. `removes_rows`: rows
-    were deleted, not rewritten. `alters_table`: the columns, properties or protocol changed. `progress` is
+    were deleted, not rewritten. `alters_table`: the columns, protocol or properties changed, except the names
+    in its fences. `progress` is
     the job's; None: not a commit of the job, or not to `changes`.
     """
 
@@ -119,5 +121,13 @@ def _commit(version: int, text: bytes) -> Commit:
         added=[unquote(file["path"]) for file in added],
         adds_rows=any(file["dataChange"] for file in added),
         removes_rows=any(file["dataChange"] for file in removed),
-        alters_table=any(_ABOUT_TABLE & action.keys() for action in actions),
+        alters_table=any(_ABOUT_TABLE & action.keys() for action in actions) and not _only_names(info),
     )
+
+
+def _only_names(info: dict[str, Any]) -> bool:
+    """Whether a commit only names the writer or the maintainer of the table."""
+    if info.get("operation") != "SET TBLPROPERTIES":
+        return False
+    properties: dict[str, Any] = json.loads(info["operationParameters"]["properties"])
+    return properties.keys() <= {WRITER, MAINTAINER}
