@@ -31,6 +31,11 @@ class MskToken:
         return self.query["User-Agent"].startswith("aws-msk-iam-auth")
 
     @property
+    def key(self) -> str:
+        """The access key id."""
+        return self.query["X-Amz-Credential"].split("/")[0]
+
+    @property
     def region(self) -> str:
         return self.query["X-Amz-Credential"].split("/")[2]
 
@@ -42,7 +47,7 @@ class MskToken:
     def is_signed_by(self, key: str, secret: str, session: str | None = None) -> bool:
         """Whether AWS, which knows the secret, would accept key, session token and signature."""
         query = self.query
-        if (query["X-Amz-Credential"].split("/")[0], query.get("X-Amz-Security-Token")) != (key, session):
+        if (self.key, query.get("X-Amz-Security-Token")) != (key, session):
             return False
         place = urlsplit(self.url)
         assert (place.scheme, place.netloc) == ("https", f"kafka.{self.region}.amazonaws.com")
