@@ -3,19 +3,22 @@ full, and not before."""
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from maintenance_rounds import KEPT, NOW, round_at
 from storage_faults import fill, no_file_larger_than, parquet_files, small_disk
 from table_batches import Batch, append, live_on, offset
 
-from streaming.common.times import DAY_MS, HOUR_MS, now_ms
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
 from streaming.job.maintainer import Maintainer
 from streaming.maintenance.lease import MaintenanceBusyError, maintenance_lease
-from streaming.maintenance.maintenance import MaintenanceError
+from streaming.maintenance.maintenance import MaintenanceError, delete_unused_files
 from streaming.maintenance.trimming import KeepTimes
+from streaming.model.schemas import CHANGES
 from streaming.settings.reading import read_settings
 from streaming.tables import files
 from streaming.tables.tables import Tables
@@ -133,3 +136,36 @@ def test_what_could_not_be_deleted_is_said_also_while_another_maintains_the_tabl
         pytest.raises(MaintenanceError, match=r"not yours.*another process is maintaining"),
     ):
         round_at(tables, NOW)
+
+
+def test_files_that_were_committed_after_the_table_was_opened_stay(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process can be suspended between the opening of a table and the listing of its folder."""
+    list_unused = DeltaTable.vacuum
+
+    def late(table: DeltaTable, *arguments: Any, **named: Any) -> list[str]:
+        if table.metadata().name == "changes":
+            append(tables, moved_to(2), now=NOW)
+        return list_unused(table, *arguments, **named)
+
+    append(tables, moved_to(1), now=NOW)
+    monkeypatch.setattr(DeltaTable, "vacuum", late)
+    assert delete_unused_files(tables, "changes", KEPT, NOW) == 0
+    assert len(tables.read_changes()) == 2
+
+
+def test_files_that_may_have_been_deleted_as_unused_are_not_committed(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tables, moved_to(1), now=NOW)
+    progress = tables.progress()
+    late = now_ms() + 31 * MINUTE_MS
+    with tables.new_changes() as new:
+        tables.write_changes(tables.read_changes(), new)
+        monkeypatch.setattr(files, "now_ms", lambda: late)
+        with pytest.raises(files.LateCommitError, match="31 minutes old"):
+            tables.append_changes(CHANGES.empty_table(), progress, is_batch=False, new=new)
+    assert tables.progress() == progress
+    assert len(tables.read_changes()) == 1
+    assert len(parquet_files(f"{tables.root}/changes")) == 1
