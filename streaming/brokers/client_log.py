@@ -12,7 +12,8 @@ from streaming.common.http_values import without_query
 
 _THREAD: Final = re.compile(r"^\[thrd:.*?\]: ")
 _BROKER: Final = re.compile(r"\S+/(\d+): ")
-_REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+"""The codes of errors with which brokers refuse credentials or certificates."""
 
 _ALERT: Final = re.compile(r"SSL alert number (4[2-9]|116)\b")
 """What brokers say of a client certificate (RFC 8446, section 6). With TLS 1.3 they say it after the
@@ -79,7 +80,7 @@ class ClientLog:
                 self.last = f"asking for a token: {self._shown(answer)}"
         elif self._cannot_sign:
             self._refused_since = None
-        elif error.code() in _REFUSALS or _ALERT.search(error.str()):
+        elif error.code() in REFUSALS or _ALERT.search(error.str()):
             self._refuse()
         elif error.code() == KafkaError._TRANSPORT:
             self._refused_since = None

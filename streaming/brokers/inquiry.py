@@ -14,6 +14,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[a
 
 from streaming.brokers.answers import DENIED, answer_of, state_of
 from streaming.brokers.broker import Broker, settings_of_broker
+from streaming.brokers.client_log import REFUSALS
 from streaming.brokers.facts import (
     DELETE_RETENTION,
     NO_RETENTION,
@@ -29,7 +30,6 @@ _REFUSED_S: Final = 1.0
 """Bootstrap brokers that have refused this user for so long will not answer."""
 
 _INVALID: Final = KafkaException(KafkaError(KafkaError.TOPIC_EXCEPTION))
-_REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
 
 class Inquiry(Broker):
@@ -113,5 +113,5 @@ class Inquiry(Broker):
         failure = self._newest_failure()
         if broker is not None:
             failure = self._log.last_of.get(broker, "")
-        is_refused = kafka_error.code() in _REFUSALS or self._log.is_refused_for(0)
+        is_refused = kafka_error.code() in REFUSALS or self._log.is_refused_for(0)
         return NoAnswer("refused" if is_refused else "silent", failure or kafka_error.str().rstrip("."))

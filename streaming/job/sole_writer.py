@@ -45,11 +45,12 @@ def sole_writer(
     tables = Tables(settings.tables.root, settings.tables.storage_options)
     changes = tables.delta_if_any("changes")
     before = "" if changes is None else name_in(changes, WRITER)
-    found = tables.progress_if_any()
-    if before and not is_local(tables.root) and now_ms() - _last_sign(found) <= _LONG_SILENT_MS:
-        limit_s = _BEATS * settings.job.heartbeat_every_ms / 1_000
-        with waiting(f"finding out whether another job writes to {tables.root} ({limit_s:g} s)"):
-            _refuse_if_at_work(tables, found, limit_s, stop)
+    if before and not is_local(tables.root):
+        found = tables.progress()
+        if now_ms() - _last_sign(found) <= _LONG_SILENT_MS:
+            limit_s = _BEATS * settings.job.heartbeat_every_ms / 1_000
+            with waiting(f"finding out whether another job writes to {tables.root} ({limit_s:g} s)"):
+                _refuse_if_at_work(tables, found, limit_s, stop)
     name = uuid4().hex
     if stop.is_set():  # perhaps another job is at work
         yield name

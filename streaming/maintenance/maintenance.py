@@ -114,26 +114,10 @@ def maintain(
     # first, for space that the rest may need, since the lease is a commit
     freed, failures = _without_unused_files(tables, names, keep, clock, should_stop, only_replaced=True)
     reports = list[TableReport]()
-
-    def all_tables() -> None:
-        with maintenance_lease(tables, clock) as renew:
-
-            def proceed() -> bool:
-                renew()
-                return not should_stop()
-
-            own = tables.with_name(MAINTAINER, name)
-            for table in names:
-                own.take_over(table, MAINTAINER, lambda _: renew())
-            times = times_of(own, clock(), keep.history_ms)
-            for table in names:
-                report, failed = _maintain_table(own, table, keep, times, proceed, freed[table])
-                reports.append(report)
-                failures.extend(failed)
-
+    in_all = partial(_maintain_all, tables, names, keep, clock, should_stop, name, failures)
     try:
         try:
-            all_tables()
+            reports = in_all(freed)
         except (DeltaError, OSError, TablesUnreachableError) as error:
             if not _IS_FULL.search(str(error)):
                 raise
@@ -141,8 +125,7 @@ def maintain(
             failures += failed
             if not more.total():
                 raise
-            freed += more
-            all_tables()
+            reports = in_all(freed + more)
     except (DeltaError, OSError, TablesUnreachableError) as error:
         failures.append(in_one_line(error))
     except MaintenanceBusyError as error:
@@ -154,6 +137,38 @@ def maintain(
             f"maintaining the tables under {tables.root}: {'; '.join(failures)}. Check free disk space "
             "and the permission to delete files. Nothing is lost; the next round retries."
         )
+    return reports
+
+
+def _maintain_all(
+    tables: Tables,
+    names: Sequence[str],
+    keep: KeepTimes,
+    clock: Callable[[], int],
+    should_stop: Callable[[], bool],
+    name: str,
+    failures: list[str],
+    freed: Mapping[str, int],
+) -> list[TableReport]:
+    """Maintain the tables `names` under the lease, with the `name` of this process in each.
+
+    Failures of steps are appended to `failures`. `freed` unused files were deleted before, by table.
+    """
+    reports = list[TableReport]()
+    with maintenance_lease(tables, clock) as renew:
+
+        def proceed() -> bool:
+            renew()
+            return not should_stop()
+
+        own = tables.with_name(MAINTAINER, name)
+        for table in names:
+            own.take_over(table, MAINTAINER, lambda _: renew())
+        times = times_of(own, clock(), keep.history_ms)
+        for table in names:
+            report, failed = _maintain_table(own, table, keep, times, proceed, freed.get(table, 0))
+            reports.append(report)
+            failures += failed
     return reports
 
 

@@ -163,7 +163,6 @@ class Tables:
         `may` is called with the name found there, and raises if this process may not take over. The table was
         opened before: if another process takes over meanwhile, the commit fails, and `may` is called again.
         """
-
         others = {other: own for other, own in self.names.items() if other != fence}
 
         def put() -> None:

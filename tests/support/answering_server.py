@@ -1,9 +1,10 @@
 """A server on loopback that gives one answer to every request, in the form of S3's errors."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from server_thread import serving
 
 
 @contextmanager
@@ -31,9 +32,5 @@ def answering(status: int, code: str, message: str, *, more: str = "") -> Iterat
             """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with serving(server):
         yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -4,7 +4,6 @@ They answer on 127.0.0.1, in the formats of AWS's documentation. `AwsEndpoints.a
 """
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qsl
+
+from server_thread import serving
 
 OF_INSTANCE: Final = ("ASIAINSTANCE", "secret/of+instance", "session-of-instance")
 OF_STS: Final = ("ASIASTS", "secret/of+sts", "session-of-sts")
@@ -101,13 +102,7 @@ def aws_endpoints() -> Iterator[AwsEndpoints]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        endpoints.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield endpoints
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    endpoints.port = server.server_port
+    with serving(server):
+        yield endpoints

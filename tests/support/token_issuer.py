@@ -5,7 +5,6 @@ It keeps what it is asked, and fails as it is told. Brokers check the signatures
 
 import json
 import ssl
-import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
+from server_thread import serving
 
 ISSUER: Final = "https://issuer.example"
 AUDIENCE: Final = "kafka"
@@ -121,14 +121,8 @@ def token_issuer(certificate: Path) -> Iterator[TokenIssuer]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        issuer.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield issuer
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    issuer.port = server.server_port
+    with serving(server):
+        yield issuer
