@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -44,6 +44,7 @@ from streaming.spark.checkpoint import Checkpoint, state_partitions
 from streaming.spark.query import start_query
 from streaming.spark.session import MIN_DELTAS, Evaluation
 from streaming.tables.fences import WRITER
+from streaming.tables.handles import TableHandles
 from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
@@ -70,11 +71,12 @@ class TopicReader:
     listener: Reporter
     stop: threading.Event
     name: str = ""
+    handles: TableHandles = field(default_factory=TableHandles)
 
     @property
     def tables(self) -> Tables:
         held = self.settings.tables
-        tables = Tables(held.root, held.storage_options, held.complete_within_ms)
+        tables = Tables(held.root, held.storage_options, held.complete_within_ms, handles=self.handles)
         return tables.with_name(WRITER, self.name) if self.name else tables
 
     @cached_property

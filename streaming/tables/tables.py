@@ -41,6 +41,7 @@ from streaming.tables.fences import WRITER, OtherWriterError, name_in, put_name,
 from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files
 from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
 from streaming.tables.formats import FORMAT_PROPERTY, refuse_other_format
+from streaming.tables.handles import TableHandles
 from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import without_members
 from streaming.tables.select import FilesGoneError, in_one_line
@@ -101,7 +102,8 @@ class Tables:
     ago (`streaming.model.completeness`).
 
     A process that may only write as long as no other one has taken over has `names`: its name by fence
-    (`streaming.tables.fences`). `live` are the tables beside which a rebuild fills these.
+    (`streaming.tables.fences`). `live` are the tables beside which a rebuild fills these. With `handles`,
+    tables stay open between commits.
     """
 
     root: str
@@ -109,6 +111,7 @@ class Tables:
     complete_within_ms: int = COMPLETE_WITHIN_MS
     names: Mapping[str, str] = field(default_factory=dict)
     live: "Tables | None" = None
+    handles: TableHandles | None = field(default=None, compare=False, repr=False)
 
     # --- the root --------------------------------------------------------------------------------------
 
@@ -181,7 +184,8 @@ class Tables:
 
     def aside(self) -> "Tables":
         """Return the tables that a rebuild fills beside these."""
-        return replace(self, root=self._uri("rebuild"), live=self)
+        # Without handles: it is deleted and created again.
+        return replace(self, root=self._uri("rebuild"), live=self, handles=None)
 
     def delete(self) -> None:
         """Delete everything under the root, including the remains of an interrupted deletion."""
@@ -200,10 +204,7 @@ class Tables:
         Raises `TablesMissingError`, `TablesUnreachableError` or `OtherFormatError`, and `OtherWriterError` or
         `MaintenanceBusyError` where another process than that of `names` has taken over.
         """
-        table = self._open(name)
-        refuse_other_format(table, self._uri(name))
-        refuse_others(table, self.names, self.root)
-        return table
+        return self._checked(name, self._open(name))
 
     def delta_if_any(self, name: str) -> DeltaTable | None:
         """Open a table as `delta` does; None: not created yet."""
@@ -224,7 +225,8 @@ class Tables:
 
     def progress(self) -> Progress:
         """Return the progress in the newest commit to `changes`; a fresh `Progress` if there is none yet."""
-        return self._progress_of(self.delta("changes"))
+        with self._newest("changes") as changes:
+            return self._progress_of(changes)
 
     def progress_if_any(self) -> Progress:
         """Return the progress; a fresh `Progress` also if there are no tables yet."""
@@ -235,7 +237,7 @@ class Tables:
 
     def is_appended(self, query_id: str, batch_id: int) -> bool:
         """Whether this batch of this query is already in `changes`."""
-        return has_transaction(self.delta("changes"), query_id, batch_id)
+        return self._has_transaction("changes", query_id, batch_id)
 
     def new_changes(self) -> NewFiles:
         """Return a collector for new files of `changes`, which `append_changes` commits."""
@@ -282,7 +284,7 @@ class Tables:
         """Append undecoded records (schema `QUARANTINE`), unless the batch of the progress has already done
         so."""
         query_id, batch_id = str(progress.query_id), progress.batch_id
-        if len(rows) and not has_transaction(self.delta("quarantine"), query_id, batch_id):
+        if len(rows) and not self._has_transaction("quarantine", query_id, batch_id):
             done = Transaction(query_id, batch_id)
             commit = CommitProperties(app_transactions=[done], max_commit_retries=0)
             self._append("quarantine", rows, commit)
@@ -307,17 +309,17 @@ class Tables:
 
         Each table's mark is part of the same commit, so a repeated fold changes nothing.
         """
-        changes = self.delta("changes")
-        sequence = self._progress_of(changes).sequence
-        folded = 0
-        for name in ROWS:
-            with self._writing(name):
-                folded += committed(partial(self._fold_table, name, changes, sequence))
+        with self._newest("changes") as changes:
+            sequence = self._progress_of(changes).sequence
+            folded = 0
+            for name in ROWS:
+                with self._writing(name):
+                    folded += committed(partial(self._fold_table, name, changes, sequence))
         return folded
 
     def folded_up_to(self) -> int:
         """Return the sequence up to which all folded tables contain the changes."""
-        return min(fold_mark(self.delta(name)) for name in ROWS)
+        return min(map(self._fold_mark, ROWS))
 
     def unfolded_rows(self) -> int:
         """Count the changes above the lowest mark of the folded tables."""
@@ -364,6 +366,21 @@ class Tables:
     def _open(self, name: str) -> DeltaTable:
         with self._reading(name):
             return DeltaTable(self._uri(name), storage_options=dict(self.storage_options))
+
+    def _checked(self, name: str, table: DeltaTable) -> DeltaTable:
+        refuse_other_format(table, self._uri(name))
+        refuse_others(table, self.names, self.root)
+        return table
+
+    @contextmanager
+    def _newest(self, name: str) -> Iterator[DeltaTable]:
+        """As `delta`, for the `with` block alone: a later one may bring the same object up to date."""
+        uri = self._uri(name)
+        kept = None if self.handles is None else self.handles.taken(uri)
+        table = self.delta(name) if kept is None else self._checked(name, kept)
+        yield table
+        if self.handles is not None:
+            self.handles.put_back(uri, table)
 
     def _progress_of(self, changes: DeltaTable) -> Progress:
         with self._reading("changes"):
@@ -430,8 +447,11 @@ class Tables:
 
         By default a commit is done if the table has all of its transactions.
         """
-        with self._writing(name), self._new_files(name) if new is None else new as files:
-            table = self.delta(name)
+        with (
+            self._writing(name),
+            self._new_files(name) if new is None else new as files,
+            self._newest(name) as table,
+        ):
             write_files(table, files, rows)
             newest = chain([table], iter(lambda: self.delta(name), None))
 
@@ -451,8 +471,16 @@ class Tables:
         return found == progress
 
     def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
-        table = self.delta(name)
-        return fold_table(name, table, self.storage(table), changes, sequence)
+        with self._newest(name) as table:
+            return fold_table(name, table, self.storage(table), changes, sequence)
+
+    def _fold_mark(self, name: str) -> int:
+        with self._newest(name) as table:
+            return fold_mark(table)
+
+    def _has_transaction(self, name: str, application: str, version: int) -> bool:
+        with self._newest(name) as table:
+            return has_transaction(table, application, version)
 
     def _restate_progress(self) -> None:
         changes = self.delta("changes")

@@ -27,8 +27,9 @@ from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.tables.fences import WRITER, OtherWriterError, name_in
+from streaming.tables.handles import TableHandles
 from streaming.tables.rows import quarantine_rows
-from streaming.tables.tables import Tables
+from streaming.tables.tables import SCHEMAS, Tables
 
 T = TypeVar("T")
 
@@ -64,19 +65,22 @@ def versions(tables: Tables) -> dict[str, int]:
 
 @contextmanager
 def after_opening(opened: int, take_over: Callable[[], T]) -> Iterator[list[T]]:
-    """Let another process take over right after tables were opened so many times; yields what `take_over`
-    returned, if it came to that."""
+    """Let another process take over right after tables were opened, or brought up to date, so many times;
+    yields what `take_over` returned, if it came to that."""
     opened_until_now, taken = count(1), list[T]()
-    original = Tables._open
-    with pytest.MonkeyPatch.context() as patch:
 
-        def open_and_wait(tables: Tables, name: str) -> DeltaTable:
-            table = original(tables, name)
-            if next(opened_until_now) == opened:
+    def and_wait(opening: Callable[..., DeltaTable | None]) -> Callable[..., DeltaTable | None]:
+        def open_and_wait(*place: object) -> DeltaTable | None:
+            table = opening(*place)
+            if table is not None and next(opened_until_now) == opened:
                 taken.append(take_over())
             return table
 
-        patch.setattr(Tables, "_open", open_and_wait)
+        return open_and_wait
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tables, "_open", and_wait(Tables._open))
+        patch.setattr(TableHandles, "taken", and_wait(TableHandles.taken))
         yield taken
 
 
@@ -87,12 +91,19 @@ def at_each_moment(
     take_over: Callable[[Tables], T],
     *,
     every: int = 1,
+    are_open: bool = False,
 ) -> Iterator[tuple[Tables, T]]:
     """Do something in a copy of the tables, once for each moment at which another process may take over, or
-    for some; yield the tables and what `take_over` returned. At last nobody takes over."""
+    for some; yield the tables and what `take_over` returned. At last nobody takes over. With `are_open`, the
+    tables are open from earlier commits."""
     for opened in count(1, every):
         tables = replace(filled, root=str(folder / str(opened)))
         shutil.copytree(filled.root, tables.root)
+        if are_open:
+            tables = replace(tables, handles=TableHandles())
+            for name in SCHEMAS:
+                with tables._newest(name):
+                    pass
         before = versions(tables)
         with after_opening(opened, lambda tables=tables: take_over(tables)) as taken:
             try:
@@ -104,7 +115,7 @@ def at_each_moment(
             assert opened > 1
             assert versions(tables) != before, "it commits something"
             return
-        yield replace(tables, names={}), taken[0]
+        yield replace(tables, names={}, handles=None), taken[0]
 
 
 # --- the job ----------------------------------------------------------------------------------------------
@@ -173,7 +184,7 @@ JOB: dict[str, Callable[[Tables], object]] = {
 
 
 def become_writer(tables: Tables) -> dict[str, int]:
-    other = replace(tables, names={}, live=None).with_name(WRITER, "two")
+    other = replace(tables, names={}, live=None, handles=None).with_name(WRITER, "two")
     other.become_writer(after="one")
     if other.aside().existing():
         other.aside().create()
@@ -186,6 +197,14 @@ def test_a_job_that_another_has_replaced_commits_nothing_more(
 ) -> None:
     every = _EVERY if act is JOB["maintenance"] else 1
     for tables, then in at_each_moment(filled, tmp_path, act, become_writer, every=every):
+        assert versions(tables) == then
+
+
+@pytest.mark.parametrize("act", [batch, large_batch, JOB["heartbeat"], refused_records, samples, JOB["fold"]])
+def test_nor_to_tables_that_are_open_from_earlier_commits(
+    filled: Tables, tmp_path: Path, act: Callable[[Tables], object]
+) -> None:
+    for tables, then in at_each_moment(filled, tmp_path, act, become_writer, are_open=True):
         assert versions(tables) == then
 
 

@@ -35,16 +35,24 @@ from streaming.model.progress import PartitionEnds, Progress
 from streaming.model.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.tables.commits import ProgressMissingError, progress_of
+from streaming.tables.handles import TableHandles
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Tables, TablesMissingError, TablesUnreachableError
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(history=st.lists(st.tuples(BATCHES, st.booleans()), max_size=6), asked=st.lists(GROUP_IDS, max_size=2))
+@given(
+    history=st.lists(st.tuples(BATCHES, st.booleans()), max_size=6),
+    asked=st.lists(GROUP_IDS, max_size=2),
+    handles=st.builds(TableHandles) | st.none(),
+)
 def test_read_equals_a_replay_of_the_changes_at_every_moment(
-    history: list[tuple[Batch, bool]], asked: list[str], tmp_path_factory: pytest.TempPathFactory
+    history: list[tuple[Batch, bool]],
+    asked: list[str],
+    handles: TableHandles | None,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
+    tables = Tables(str(tmp_path_factory.mktemp("tables")), handles=handles)
     tables.create()
     assert as_read(tables) == {}
     for count, (batch, folds_after) in enumerate(history, start=1):
