@@ -343,11 +343,21 @@ class Tables:
         One answer is one call. It is called again when maintenance has meanwhile removed files that it
         needed. `now` (ms) is the moment of a present snapshot (None: the current time).
         """
-        return retried(FilesGoneError, lambda: question(Snapshot(self._opened(now=now), as_of)))
+
+        def answer() -> T:
+            with self._newest("changes") as changes:
+                return question(Snapshot(self._opened(changes, now=now), as_of))
+
+        return retried(FilesGoneError, answer)
 
     def ask_now(self, question: Callable[[PresentSnapshot], T]) -> T:
         """As `ask`, with a snapshot of the last batch that exposes the tables themselves."""
-        return retried(FilesGoneError, lambda: question(PresentSnapshot(self._opened(*ROWS))))
+
+        def answer() -> T:
+            bases = {name: self.delta(name) for name in ROWS}  # before `changes`, which must be the newer
+            return question(PresentSnapshot(self._opened(self.delta("changes"), bases)))
+
+        return retried(FilesGoneError, answer)
 
     def read_quarantine(self) -> pa.Table:
         """Read the records that could not be decoded (schema `QUARANTINE`), in the order of the log."""
@@ -427,11 +437,11 @@ class Tables:
                 "continues once it can write."
             ) from error
 
-    def _opened(self, *bases: str, now: int | None = None) -> OpenTables:
-        opened = {name: self.delta(name) for name in bases}  # before `changes`, which must be the newer
-        changes = self.delta("changes")
+    def _opened(
+        self, changes: DeltaTable, bases: Mapping[str, DeltaTable] | None = None, now: int | None = None
+    ) -> OpenTables:
         newest = self._progress_of(changes)
-        return OpenTables(self, changes, newest, now_ms() if now is None else now, opened)
+        return OpenTables(self, changes, newest, now_ms() if now is None else now, bases or {})
 
     # Each of these opens its table itself, since it may be repeated (see `committed`).
 

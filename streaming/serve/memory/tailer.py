@@ -18,7 +18,10 @@ from streaming.tables.tables import Tables
 _log = logging.getLogger(__name__)
 
 EVERY_S: Final = 0.5
-"""The interval of polling: changes are in the snapshot within a second."""
+"""The interval of polling a folder: changes are in the snapshot within a second."""
+
+_EVERY_S_OF_STORE: Final = 2.0
+"""The interval of polling an object store: each poll costs nine requests."""
 
 _STEPS: Final = {"offsets and groups": read_batches, "log ends": read_log_ends, "alerts": read_alerts}
 _RETRY_FACTOR: Final = 10
@@ -40,14 +43,14 @@ class Tailer(threading.Thread):
 
     `current` is replaced as a whole, so a caller that takes it once has one consistent snapshot.
     `MemorySnapshot.age_ms` is its age, and `last_poll` holds the errors of the last poll. Messages about
-    errors begin with `where`.
+    errors begin with `where`. `every_s` is the interval of polling (None: by the kind of storage).
     """
 
     def __init__(
         self,
         tables: Tables,
         *,
-        every_s: float = EVERY_S,
+        every_s: float | None = None,
         clock: Callable[[], int] = now_ms,
         counters: Counting | None = None,
         where: str = "",
@@ -55,7 +58,7 @@ class Tailer(threading.Thread):
         super().__init__(name="offsetlake-snapshot", daemon=True)
         self.last_poll: Poll | None = None
         self._tables = tables
-        self._every_s = every_s
+        self._every_s = every_s or (_EVERY_S_OF_STORE if "://" in tables.root else EVERY_S)
         self._clock = clock
         self._problems = OngoingProblems(_log, where)
         self._reading = Reading(snapshot=MemorySnapshot.none(), counters=counters)

@@ -81,15 +81,9 @@ def listing(
     size: int = PAGE_ROWS,
     is_sortable: bool = True,
 ) -> Listing:
-    """Sort rows by the column that the address names, or by `sort` (empty: as they are), and return one page.
-
-    Null values come last in both orders; equal ones stay in their order.
-    """
-    known = [column.sort for column in columns if column.sort]
-    by = asked.word("sort", known, sort) if is_sortable and known else sort
-    order = asked.word("order", ("rising", "falling"))
-    falls = order == "falling" if order else is_falling if by == sort else False
-    places = ordered(rows, by, is_falling=falls) if by else np.arange(len(rows))
+    """Return one page of rows, sorted by the column that the address names, or by `sort` (empty: not)."""
+    by, falls = order_of(asked, columns if is_sortable else [], sort=sort, is_falling=is_falling)
+    places = ordered(rows, by, is_falling=falls)
     pages = max(1, ceil(len(rows) / size))
     page = min(asked.number(parameter, 1, least=1), pages)
     shown = take(rows, places[(page - 1) * size : page * size])
@@ -111,6 +105,17 @@ def listing(
     )
 
 
+def order_of(
+    asked: Asked, columns: Sequence[Column], *, sort: str = "", is_falling: bool = False
+) -> tuple[str, bool]:
+    """Return the column that the address names, one of those that can be sorted, or `sort`, and whether it is
+    falling."""
+    known = [column.sort for column in columns if column.sort]
+    by = asked.word("sort", known, sort) if known else sort
+    order = asked.word("order", ("rising", "falling"))
+    return by, order == "falling" if order else is_falling if by == sort else False
+
+
 def having(rows: pa.Table, name: str, text: str) -> pa.Table:
     """Return the rows whose name contains a text, in any case, or matches a pattern with `*` and `?`."""
     if not text:
@@ -122,7 +127,12 @@ def having(rows: pa.Table, name: str, text: str) -> pa.Table:
 
 
 def ordered(rows: pa.Table, by: str, *, is_falling: bool) -> Index:
-    """Return the places of n rows sorted by a column, nulls last."""
+    """Return the places of n rows sorted by a column (empty: as they are).
+
+    Null values come last in both orders; equal ones stay in their order.
+    """
+    if not by:
+        return np.arange(len(rows))
     column = rows[by]
     if pa.types.is_string(column.type):
         column = pc.rank(column.combine_chunks(), "ascending", tiebreaker="dense")

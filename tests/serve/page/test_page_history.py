@@ -1,12 +1,15 @@
 """Histories of busy groups: commits by hour, and how far back a page reads."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
 from html_read import HtmlPage
 from http_endpoint import Opened, opened
+from log_end_rows import Sample, rows_of
 from table_batches import Batch, append, offset
 
 from streaming.common.times import HOUR_MS, MINUTE_MS, now_ms
@@ -74,3 +77,44 @@ def test_a_history_with_too_many_changes_says_since_when_it_is_shown(
     monkeypatch.setattr(group_view, "_MOST_CHANGES", 6)
     cut = HtmlPage.of(endpoint.ask(f"{address}&nth=1").body).said()
     assert "before, the group has more changes than a page reads" in cut
+
+
+# --- the chart of an offset --------------------------------------------------------------------------------
+
+BEGAN = NOW - 50 * MINUTE_MS
+PER_SECOND = 10
+OUTAGE = range(20, 30)
+"""The minutes without samples."""
+
+
+def written_at(at: int) -> int:
+    return (at - BEGAN) // 1_000 * PER_SECOND
+
+
+@pytest.fixture
+def steady(tmp_path: Path) -> Iterator[Opened]:
+    """A group 30 seconds behind a producer of a steady rate, and samples each minute but for an outage."""
+    made = Tables(str(tmp_path / "tables"))
+    made.create()
+    minutes = [BEGAN + number * MINUTE_MS for number in range(48) if number not in OUTAGE]
+    made.append_log_ends(rows_of([Sample(at, "t", 0, written_at(at)) for at in minutes]))
+    for at in range(BEGAN + MINUTE_MS, minutes[-1], 100_000):
+        append(made, {("g", "t", 0): offset(committed_offset=written_at(at - 30_000))}, now=at)
+    with opened(made, every_s=1) as endpoint:
+        yield endpoint
+
+
+def test_the_log_end_in_the_chart_of_an_offset_grows_as_the_log_does(steady: Opened) -> None:
+    address = f"/offset/history?{urlencode({'group': 'g', 'topic': 't', 'span': 'hour'})}"
+    page = HtmlPage.of(steady.ask(address).body)
+    [data] = [found for one in page.elements if (found := one.attributes.get("data-chart"))]
+    chart = json.loads(data)
+    ends = next(line["values"] for line in chart["lines"] if line["kind"] == "end")
+    seen = {round(at * 1_000): end for at, end in zip(chart["times"], ends, strict=True)}
+    last = BEGAN + 47 * MINUTE_MS
+    assert len(seen) > 50
+    for at, end in seen.items():
+        if BEGAN + 19 * MINUTE_MS <= at < BEGAN + 30 * MINUTE_MS:
+            assert end is None, "no sample near enough"
+        else:
+            assert end == pytest.approx(written_at(min(at, last)), abs=PER_SECOND)

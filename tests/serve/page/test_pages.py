@@ -443,8 +443,16 @@ def test_groups_are_sorted_with_unknown_values_last(endpoint: Opened, by: str) -
         known = [value for value in values if value is not None]
         assert values == known + [None] * (len(values) - len(known))
         assert known == sorted(known, reverse=order == "falling")
+        file = rows_of(endpoint.ask(f"/groups.json?sort={by}&order={order}"))
+        assert [row[by] for row in file] == values
         ordered = next(one for one in pages[0].all("th") if "aria-sort" in one.attributes)
         assert ordered.attributes["aria-sort"] == {"rising": "ascending", "falling": "descending"}[order]
+
+
+def test_files_refuse_an_order_that_their_list_does_not_offer(endpoint: Opened) -> None:
+    answer = endpoint.ask("/groups.json?sort=nonsense")
+    assert answer.status == 400
+    assert b"sort: expected one of group, state, members, " in answer.body
 
 
 def linked(row: list[Element]) -> str:

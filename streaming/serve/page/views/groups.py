@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from streaming.common.pieces import take
 from streaming.lag.rules import STATUSES
 from streaming.queries.answers import STATES, TYPES
 from streaming.queries.names import is_pattern
@@ -15,13 +16,14 @@ from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked
 from streaming.serve.page.assessed import group_rows
 from streaming.serve.page.columns import count_column, lag_columns, last_commit_column
-from streaming.serve.page.listing import Column, Row, having, listing
+from streaming.serve.page.listing import Column, Row, having, listing, order_of, ordered
 from streaming.serve.page.notes import NOT_COMPLETE
 from streaming.serve.page.view import Document, Page
 
 _VARIABLE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{3,}", re.IGNORECASE)
 _LEAST_ALIKE: Final = 20
 _PATTERNS: Final = 5
+_SORT: Final = "group"
 
 
 def page(asked: Asked) -> Page:
@@ -32,7 +34,7 @@ def page(asked: Asked) -> Page:
         about=asked.about,
         lag_at=asked.assessment.moment,
         context={
-            "found": listing(asked, found, columns(asked), empty=_empty(asked, rows), sort="group"),
+            "found": listing(asked, found, columns(asked), empty=_empty(asked, rows), sort=_SORT),
             "in_all": len(rows),
             "patterns": _alike(asked, found) if len(found) > _LEAST_ALIKE else [],
             "states": [state for state in STATES if state in _values(rows, "state")],
@@ -43,7 +45,10 @@ def page(asked: Asked) -> Page:
 
 
 def document(asked: Asked) -> Document:
-    return Document(rows=chosen(asked, asked.text("q")), about=asked.about)
+    """Return all chosen groups, in the order of the page."""
+    rows = chosen(asked, asked.text("q"))
+    by, is_falling = order_of(asked, columns(asked), sort=_SORT)
+    return Document(rows=take(rows, ordered(rows, by, is_falling=is_falling)), about=asked.about)
 
 
 def columns(asked: Asked) -> list[Column]:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.times import DAY_MS, HOUR_MS, iso
+from streaming.lag.positions import MAX_AGE_MS
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
@@ -163,7 +164,10 @@ def _chart(
     steps: pa.Table,
     start: int,
 ) -> Chart | None:
-    """Return the offset between log start and log end: at regular moments, and at each of the last steps."""
+    """Return the offset between log start and log end: at regular moments, and at each of the last steps.
+
+    The ends of both are those of the samples: a step counts its lag by the end at a moment of its own.
+    """
     last = python_rows(steps.slice(max(0, len(steps) - _STEPS)))
     points = sorted([*python_rows(series), *({**step, "at": step["batch_time"]} for step in last)], key=_at)
     if not points:
@@ -182,17 +186,14 @@ def _chart(
     is_near = expires is not None and expires - times[-1] <= times[-1] - times[0]
     if is_near and expires is not None:
         marks.append(Mark(label="predicted expiry", kind="expiry", at=expires))
-    topic, partition = points[0]["topic"], points[0]["partition"]
-
-    def line(label: str, kind: str, name: str) -> Line:
-        return Line(label=label, kind=kind, values=[point[name] for point in points])
-
+    committed = [point["committed_offset"] for point in points]
+    starts, ends = _log_range(tables, points[0]["topic"], points[0]["partition"], times)
     return lines(
         times,
         [
-            line("log end offset", "end", "log_end_offset"),
-            line("committed offset", "committed", "committed_offset"),
-            Line(label="log start offset", kind="start", values=_log_starts(tables, topic, partition, times)),
+            Line(label="log end offset", kind="end", values=ends),
+            Line(label="committed offset", kind="committed", values=committed),
+            Line(label="log start offset", kind="start", values=starts),
         ],
         unit="offsets",
         bands=bands,
@@ -206,14 +207,25 @@ def _at(point: Row) -> int:
     return at
 
 
-def _log_starts(tables: AskedTables, topic: str, partition: int, times: list[int]) -> list[float | None]:
-    """Return the log start offset as of the newest sample before each moment; None: unknown."""
+def _log_range(
+    tables: AskedTables, topic: str, partition: int, times: list[int]
+) -> tuple[list[float | None], list[float | None]]:
+    """Return the log start offset as of the newest sample before each moment, and the log end offset, which
+    grows steadily from one sample to the next; None: unknown."""
     samples = tables.at.ends_between([topic], since=times[0], until=times[-1])
-    own = samples.filter(pc.equal(samples["partition"], partition))
-    rows = sorted(python_rows(own.select(["sampled_at", "log_start"])), key=lambda row: row["sampled_at"])
-    moments = np.array([row["sampled_at"] for row in rows], np.int64)
-    places = np.searchsorted(moments, np.array(times), side="right") - 1
-    return [rows[place]["log_start"] if place >= 0 else None for place in places.tolist()]
+    own = samples.filter(pc.and_(pc.equal(samples["partition"], partition), pc.is_valid(samples["log_end"])))
+    rows = sorted(python_rows(own), key=lambda row: row["sampled_at"])
+    if not rows:
+        return [None] * len(times), [None] * len(times)
+    at, moments = np.array([row["sampled_at"] for row in rows]), np.array(times)
+    places = np.searchsorted(at, moments, side="right") - 1
+    until = np.append(at[1:], moments[-1])[places]
+    is_known = (places >= 0) & (until - at[places] <= MAX_AGE_MS)
+    grown = np.interp(moments, at, [row["log_end"] for row in rows])
+    return (
+        [rows[place]["log_start"] if place >= 0 else None for place in places.tolist()],
+        [round(end) if known else None for end, known in zip(grown.tolist(), is_known.tolist(), strict=True)],
+    )
 
 
 def _steps(
