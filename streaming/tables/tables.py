@@ -122,7 +122,7 @@ class Tables:
         """
         for name, schema in SCHEMAS.items():
             with self._writing(name):
-                DeltaTable.create(
+                table = DeltaTable.create(
                     self._uri(name),
                     schema,
                     mode="ignore",
@@ -132,10 +132,10 @@ class Tables:
                     storage_options=dict(self.storage_options),
                     raise_if_key_not_exists=False,  # the property `offsetlake.format` is unknown to delta-rs
                 )
-        for name in SCHEMAS:
-            if WRITER in self.names:
+            refuse_other_format(table, self._uri(name))
+        if WRITER in self.names:
+            for name in SCHEMAS:
                 self._become_writer_of(name)
-            self.delta(name)
 
     def at_first(self) -> "Tables":
         """Return the same tables, to find out within seconds whether their object store answers."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streaming.common.times import DAY_MS, FIRST_MS, LAST_MS
 from streaming.model.progress import PartitionProgress, Progress
 from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, GROUP_VALUE, OFFSET_VALUE
+from streaming.tables.handles import TableHandles
 from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import change_rows
 from streaming.tables.snapshot import LiveRows
@@ -46,6 +47,7 @@ def append(
     `live` holds the values before it; the rest changes the progress. The records are as old as the batch,
     unless `records_at` says otherwise.
     """
+    tables = _opened_once(tables)
     newest = tables.progress()
     sequence, batch_id = newest.sequence + 1, newest.batch_id + 1
     now = sequence * 1_000 if now is None else now
@@ -63,8 +65,14 @@ def append(
     return after
 
 
+def _opened_once(tables: Tables) -> Tables:
+    """Return the same tables, which are opened for the first step and brought up to date for the others."""
+    return tables if tables.handles else replace(tables, handles=TableHandles())
+
+
 def heartbeat(tables: Tables, now: int, **changed: Any) -> None:
     """Append a heartbeat as the job does; `changed` of the progress."""
+    tables = _opened_once(tables)
     progress = with_all_partitions(replace(tables.progress(), heartbeat=now, **changed))
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False)
 
