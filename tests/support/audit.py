@@ -42,6 +42,7 @@ LICENCES = frozenset(
             "CC0-1.0",
             "ISC",
             "MIT",
+            "MIT-0",
             "MIT-CMU",
             "MPL-2.0",
         ),
@@ -56,6 +57,7 @@ _SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
+    "BSD": "BSD-3-Clause",  # or BSD-2-Clause, which is as good
     "BSD 3-Clause License": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
     "GNU Lesser General Public License v2 or later (LGPLv2+)": "LGPL-2.1-or-later",
