@@ -17,6 +17,7 @@ from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.listener import KafkaListener
 from streaming.serve.kafka.view import Address
 from streaming.serve.memory.tailer import Tailer
+from streaming.serve.process.past_ends import past_ends_of
 from streaming.tables.tables import Tables
 
 ANY_PORT = Address("127.0.0.1", 0)
@@ -62,6 +63,7 @@ def listening(
                 cluster_id=CLUSTER_ID,
                 within_ms=within_ms,
                 limits=limits,
+                past_ends=past_ends_of(tables),
                 clock=clock,
             )
             async with listener:

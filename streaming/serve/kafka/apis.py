@@ -56,8 +56,9 @@ class Answered:
     `weight` returns the approximate number of elements of the response (None: always few), `content` the
     approximate bytes of its names, texts and byte strings, and `gaps` the number of further elements; the
     latter two are slower. If the weight exceeds `MANY` and `is_of_columns` holds for the request,
-    `answer_many` computes the response as columns. `can_wait`: the response has an error that makes clients
-    retry. `about` describes the response in the documentation.
+    `answer_many` computes the response as columns. `reads_tables`: the response is not in the snapshot, and
+    takes as long as a large one. `can_wait`: the response has an error that makes clients retry. `about`
+    describes the response in the documentation.
     """
 
     api_key: int
@@ -68,6 +69,7 @@ class Answered:
     gaps: Weight | None = None
     is_of_columns: Callable[[Message], bool] = lambda _: False
     answer_many: Answer | None = None
+    reads_tables: Callable[[Message], bool] = lambda _: False
     can_wait: bool = False
     about: str
 
@@ -219,7 +221,8 @@ _ROWS: Final = (
         answer=list_offsets.answer_log_ends,
         weight=list_offsets.log_ends_weight,
         content=list_offsets.log_ends_content,
-        about="sampled log starts (-2) and ends (-1); other timestamps are an error",
+        reads_tables=list_offsets.reads_tables,
+        about="sampled log starts (-2) and ends (-1), also those at a timestamp",
     ),
     Answered(
         api_key=32,
@@ -317,6 +320,11 @@ def size_of(request: Request, view: RequestContext) -> Size:
     if memory > _MEMORY and not row.is_of_columns(request.body):
         raise TooLargeError(f"expected a response that takes at most {_MEMORY} bytes to build: {_FEWER}")
     return Size(elements, content)
+
+
+def reads_tables(request: Request) -> bool:
+    """Return whether the response has to be read from the tables, which takes a while."""
+    return request.body is not None and _row_of(request).reads_tables(request.body)
 
 
 def answer_later(request: Request, view: RequestContext) -> bytes | Pieces:

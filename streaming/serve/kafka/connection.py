@@ -21,6 +21,7 @@ from streaming.serve.kafka.apis import (
     answer,
     answer_later,
     client_of,
+    reads_tables,
     size_of,
     weight_of,
 )
@@ -216,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 request, view, weight = self._read(frame)
                 self._asked(frame)
-                if weight > MANY or size_of(request, view).content > _MANY_BYTES:
+                if weight > MANY or size_of(request, view).content > _MANY_BYTES or reads_tables(request):
                     self._start(self._answer_elsewhere(request))
                     return
                 small = answer(request, view)
@@ -301,10 +302,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._listener.view(self._reached, self._client)
 
     def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, MemorySnapshot]:
-        """Compute a response unless it is large (None); return also the snapshot that this was decided by."""
+        """Compute a response unless it is large, or not in the snapshot (None); return also the snapshot that
+        this was decided by."""
         view, limits = self._view(), self._listener.limits
         size = size_of(request, view)
-        is_large = size.elements > limits.large or size.content > limits.large_bytes
+        is_large = size.elements > limits.large or size.content > limits.large_bytes or reads_tables(request)
         return None if is_large else answer(request, view), view.snapshot
 
     def _made(self, request: Request, sized: MemorySnapshot | None = None) -> bytes | Pieces:

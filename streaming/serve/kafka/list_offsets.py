@@ -1,36 +1,70 @@
 """Responses to ListOffsets: log start and end offsets from samples.
 
-A log end is the newest sample or, if larger, the largest commit to the partition since then. Other timestamps
-are an error: nothing is known of them, and clients would take -1 for an empty log.
+A log end is the newest sample or, if larger, the largest commit to the partition since then.
+
+At a timestamp it is the log end of the last sample up to it: a reader that begins there skips no record that
+was appended since. The response has the moment of that sample. What is not known is an error: clients would
+take -1 for an empty log.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from decoders.messages.reader import Message
 from streaming.serve.kafka.cluster import gaps_of
 from streaming.serve.kafka.errors import Error
-from streaming.serve.kafka.view import RequestContext
+from streaming.serve.kafka.view import PastEnd, RequestContext
 from streaming.serve.memory.names import NONE
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
+
+MOST_MOMENTS: Final = 10
+"""The most timestamps in a request: each is a question to the tables."""
+
+Ends = Mapping[tuple[str, int], PastEnd]
+
+
+def reads_tables(request: Message) -> bool:
+    """Return whether a request has timestamps, whose log ends are not in the snapshot."""
+    return any(one["timestamp"] >= 0 for topic in request["topics"] for one in topic["partitions"])
 
 
 def answer_log_ends(request: Message, view: RequestContext) -> Message:
     asked: dict[str, list[Message]] = {}
     for topic in request["topics"]:
         asked.setdefault(topic["name"], []).extend(topic["partitions"])
+    past = _past_ends(asked, view)
     return {
         "topics": [
-            {"name": name, "partitions": _partitions(name, partitions, view)}
+            {"name": name, "partitions": _partitions(name, partitions, past, view)}
             for name, partitions in asked.items()
             if partitions
         ]
     }
 
 
-def _partitions(topic: str, asked: list[Message], view: RequestContext) -> list[Message]:
+def _past_ends(asked: Mapping[str, list[Message]], view: RequestContext) -> Mapping[int, Ends | None]:
+    """Read the log ends at the requested moments (ms); None: that failed, missing: there are too many."""
+    topics: dict[int, set[str]] = {}
+    for name, partitions in asked.items():
+        for one in partitions:
+            if one["timestamp"] >= 0 and view.snapshot.topics.names.place(name) is not None:
+                topics.setdefault(_moment(one, view), set()).add(name)
+    if len(topics) > MOST_MOMENTS:
+        return {}
+    return {moment: view.past_ends(names, moment) for moment, names in topics.items()}
+
+
+def _moment(asked: Message, view: RequestContext) -> int:
+    """Return the requested timestamp, or the present moment if that is earlier."""
+    return min(int(asked["timestamp"]), view.now)
+
+
+def _partitions(
+    topic: str, asked: list[Message], past: Mapping[int, Ends | None], view: RequestContext
+) -> list[Message]:
     """Return the results of partitions of a topic; one requested twice gets a single error."""
     times = Counter(one["partitionIndex"] for one in asked)
     of_partitions = {one["partitionIndex"]: one for one in asked}
@@ -40,18 +74,31 @@ def _partitions(topic: str, asked: list[Message], view: RequestContext) -> list[
     return [
         {
             "partitionIndex": number,
-            **(_answered(one, places[number], number in gaps, view) if times[number] == 1 else twice),
+            **(
+                _answered(topic, one, places[number], number in gaps, past, view)
+                if times[number] == 1
+                else twice
+            ),
         }
         for number, one in of_partitions.items()
     ]
 
 
-def _answered(asked: Message, place: int | None, is_gap: bool, view: RequestContext) -> Message:
+def _answered(
+    topic: str,
+    asked: Message,
+    place: int | None,
+    is_gap: bool,
+    past: Mapping[int, Ends | None],
+    view: RequestContext,
+) -> Message:
     if place is None and not is_gap:
         return {"errorCode": view.error_of_unknown_topic}
-    if asked["timestamp"] not in {_LATEST, _EARLIEST}:
+    if asked["timestamp"] < _EARLIEST:
         return {"errorCode": Error.UNSUPPORTED_VERSION}
     end = None if place is None else view.log_end(place)
+    if asked["timestamp"] >= 0:
+        return _at_timestamp(topic, asked, place, end, past, view)
     if place is None or end is None:  # clients that can handle it were shown no leader
         return {"errorCode": Error.NONE if view.client.needs_leaders else Error.NOT_LEADER_OR_FOLLOWER}
     start = int(view.snapshot.topics.ends.log_start[place])
@@ -59,6 +106,31 @@ def _answered(asked: Message, place: int | None, is_gap: bool, view: RequestCont
         return {"offset": end}
     # there is a leader: clients that get NOT_LEADER_OR_FOLLOWER would retry forever
     return {"errorCode": Error.UNSUPPORTED_VERSION} if start == NONE else {"offset": start}
+
+
+def _at_timestamp(
+    topic: str,
+    asked: Message,
+    place: int | None,
+    end: int | None,
+    past: Mapping[int, Ends | None],
+    view: RequestContext,
+) -> Message:
+    if (moment := _moment(asked, view)) not in past:
+        return {"errorCode": Error.INVALID_REQUEST}
+    ends = past[moment]
+    if ends is None:
+        return {"errorCode": Error.UNKNOWN_SERVER_ERROR}
+    found, topics = ends.get((topic, asked["partitionIndex"])), view.snapshot.topics
+    if found is None or place is None or end is None or found.log_end > end:
+        return {"errorCode": Error.UNSUPPORTED_VERSION}
+    if _differ(found.topic_id, topics.id_of(int(topics.topic[place]))):
+        return {"errorCode": Error.UNSUPPORTED_VERSION}
+    return {"offset": max(found.log_end, int(topics.ends.log_start[place])), "timestamp": found.at}
+
+
+def _differ(topic_id: str | None, other: str | None) -> bool:
+    return bool(topic_id and other) and topic_id != other
 
 
 def log_ends_weight(request: Message, view: RequestContext) -> int:

@@ -20,7 +20,7 @@ from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.apis import ResponseCache
 from streaming.serve.kafka.connection import Connection
 from streaming.serve.kafka.limits import BusyError, Closed, Limits
-from streaming.serve.kafka.view import Address, Client, RequestContext
+from streaming.serve.kafka.view import Address, Client, PastEnds, RequestContext
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 _log = logging.getLogger(__name__)
@@ -93,8 +93,9 @@ class _Worker(threading.Thread):
 class KafkaListener:
     """Answers Kafka's clients at one address within an `async with` block.
 
-    `snapshot` returns the newest snapshot. Clients are given `advertised` as our address or, without it, the
-    one at which they have reached us, which behind a tunnel is our end of it.
+    `snapshot` returns the newest snapshot, `past_ends` reads log ends of the past. Clients are given
+    `advertised` as our address or, without it, the one at which they have reached us, which behind a tunnel
+    is our end of it.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class KafkaListener:
         within_ms: int,
         advertised: Address | None = None,
         limits: Limits | None = None,
+        past_ends: PastEnds = lambda topics, moment: {},
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.limits = limits or Limits()
@@ -117,6 +119,7 @@ class KafkaListener:
         self._cluster_id = cluster_id
         self._within_ms = within_ms
         self._advertised = advertised
+        self._past_ends = past_ends
         self._clock = clock
         self._connections: set[Connection] = set()
         self._ended: set[Connection] = set()  # their clients have sent EOF
@@ -239,6 +242,7 @@ class KafkaListener:
             address=self._advertised or reached,
             cluster_id=self._cluster_id,
             client=client,
+            past_ends=self._past_ends,
         )
 
     def asked(self, api_key: int) -> None:

@@ -2,7 +2,7 @@
 us."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -96,6 +96,19 @@ def _kafka_release(version: str) -> tuple[int, int]:
     return major - (_CONFLUENTS_AHEAD if _CONFLUENTS.search(version) else 0), minor
 
 
+class PastEnd(NamedTuple):
+    """A sampled log end: its moment (ms), and the id of the topic at that time (None: unknown)."""
+
+    at: int
+    log_end: int
+    topic_id: str | None
+
+
+PastEnds = Callable[[Collection[str], int], Mapping[tuple[str, int], PastEnd] | None]
+"""Reads the newest samples up to a moment (ms) of topics, by topic and partition; None: that failed. Takes a
+while."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RequestContext:
     """The input of one response. Times are in ms; `address` is ours, as the client reaches it.
@@ -111,6 +124,7 @@ class RequestContext:
     address: Address
     cluster_id: str
     client: Client
+    past_ends: PastEnds = lambda topics, moment: {}
     is_busy: bool = False
 
     @cached_property

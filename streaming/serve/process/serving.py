@@ -35,6 +35,7 @@ from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.addresses import address, others_at, shown
 from streaming.serve.process.handles import KEPT, ensure
 from streaming.serve.process.metrics_source import ServedMetrics
+from streaming.serve.process.past_ends import past_ends_of
 from streaming.settings.clusters import settings_by_cluster
 from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settings
 
@@ -111,6 +112,7 @@ def _listener(
         within_ms=held.complete_within_ms,
         advertised=advertised,
         limits=limits,
+        past_ends=past_ends_of(cluster.tables),
     )
 
 

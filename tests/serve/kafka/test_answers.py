@@ -446,6 +446,103 @@ def test_other_moments_are_an_error_and_never_an_empty_log(ends: Tables, timesta
         assert answered["known"] == answered["gone"] == (Error.UNSUPPORTED_VERSION, -1)
 
 
+OTHER_ID = "AAAAAAAAAAEAAAAAAAAAAw"
+
+
+@pytest.fixture
+def past(tables: Tables) -> tuple[Tables, int]:
+    """Tables with log ends of the last ten minutes, and the present moment (ms)."""
+    now = now_ms()
+    topics = ("steady", "trimmed", "recreated", "shorter")
+    fill(
+        tables,
+        {("g", topic, 0): offset(committed_offset=1, source_partition=0) for topic in topics},
+    )
+    for minutes, end in ((10, 4), (5, 7), (0, 10)):
+        at = now - minutes * MINUTE_MS - 1_000
+        recreated = OTHER_ID if minutes else TOPIC_ID
+        rows = [
+            Sample(at, "steady", 0, end, TOPIC_ID, 0),
+            Sample(at, "trimmed", 0, end, TOPIC_ID, 0 if minutes else 6),
+            Sample(at, "recreated", 0, end, recreated, 0),
+            Sample(at, "shorter", 0, 20 if minutes else 10, None, 0),
+        ]
+        tables.append_log_ends(rows_of(rows))
+    return tables, now
+
+
+def ends_at(client: Client, moments: dict[str, int], version: int = 10) -> dict[str, tuple[int, int, int]]:
+    """Return by topic the error, the offset and the timestamp of its partition 0 at a moment."""
+    topics = [
+        {"name": name, "partitions": [{"partitionIndex": 0, "timestamp": at}]} for name, at in moments.items()
+    ]
+    found = {
+        one["name"]: one["partitions"][0] for one in client.ask(2, version, {"topics": topics})["topics"]
+    }
+    return {name: (one["errorCode"], one["offset"], one["timestamp"]) for name, one in found.items()}
+
+
+@pytest.mark.parametrize("version", [1, 6, 10])
+def test_the_log_end_at_a_moment_is_that_of_the_last_sample_until_then(
+    past: tuple[Tables, int], version: int
+) -> None:
+    tables, now = past
+    ten, five, newest = (now - minutes * MINUTE_MS - 1_000 for minutes in (10, 5, 0))
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        for moment, expected in (
+            (ten, (Error.NONE, 4, ten)),
+            (five - 1, (Error.NONE, 4, ten)),
+            (five, (Error.NONE, 7, five)),
+            (now, (Error.NONE, 10, newest)),
+            (2**63 - 1, (Error.NONE, 10, newest)),
+            (ten - 1, (Error.UNSUPPORTED_VERSION, -1, -1)),
+            (0, (Error.UNSUPPORTED_VERSION, -1, -1)),
+        ):
+            assert ends_at(client, {"steady": moment}, version) == {"steady": expected}, moment
+
+
+def test_a_moment_of_another_log_or_before_its_start_is_not_answered_with_its_end(
+    past: tuple[Tables, int],
+) -> None:
+    tables, now = past
+    moment = now - 6 * MINUTE_MS
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        found = ends_at(client, dict.fromkeys(("steady", "trimmed", "recreated", "shorter", "nope"), moment))
+        assert {name: one[:2] for name, one in found.items()} == {
+            "steady": (Error.NONE, 4),
+            "trimmed": (Error.NONE, 6),
+            "recreated": (Error.UNSUPPORTED_VERSION, -1),
+            "shorter": (Error.UNSUPPORTED_VERSION, -1),
+            "nope": (Error.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        }
+
+
+def test_many_moments_in_one_request_are_refused(past: tuple[Tables, int]) -> None:
+    tables, now = past
+    partitions = [{"partitionIndex": number, "timestamp": now - number} for number in range(11)]
+    fill(tables, {("g", "steady", number): offset(source_partition=0) for number in range(1, 11)})
+    tables.append_log_ends(
+        rows_of([Sample(now - 500, "steady", number, 1, TOPIC_ID, 0) for number in range(1, 11)])
+    )
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        for count, error in ((10, Error.NONE), (11, Error.INVALID_REQUEST)):
+            asked = [{"name": "steady", "partitions": partitions[:count]}]
+            [topic] = client.ask(2, 10, {"topics": asked})["topics"]
+            assert {one["errorCode"] for one in topic["partitions"]} == {error}
+
+
+def test_moments_that_cannot_be_read_are_an_error_and_the_rest_is_answered(past: tuple[Tables, int]) -> None:
+    tables, now = past
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        for file in Path(tables.root, "log_ends").rglob("*.parquet"):
+            file.unlink()
+        moments = {"steady": now - MINUTE_MS, "trimmed": LATEST}
+        found = ends_at(client, moments)
+        assert found["steady"][:2] == (Error.UNKNOWN_SERVER_ERROR, -1)
+        assert found["trimmed"][:2] == (Error.NONE, 10)
+        assert any("log ends of the past cannot be read" in line for line in endpoint.said)
+
+
 def test_a_partition_with_a_number_beyond_all_others_does_not_make_the_answer_huge(tables: Tables) -> None:
     highest = 2**31 - 1
     fill(tables, {("g", "t", number): offset(source_partition=0) for number in (0, 2, highest)})
