@@ -86,6 +86,12 @@ board: setup ## Write what follows from the metrics: Grafana's board, and tables
 	@PYTHONPATH=.:tests/support $(BIN)/python -m grafana_board
 	@PYTHONPATH=.:tests/support $(BIN)/python -m metrics_page
 
+.PHONY: site
+site: setup ## Build the documentation as a site with search, in .site/html; links are checked
+	@$(BIN)/uv venv --quiet --allow-existing .site/venv
+	@$(BIN)/uv pip install --quiet --python .site/venv --require-hashes --requirement tests/support/site.lock
+	@NO_MKDOCS_2_WARNING=1 .site/venv/bin/mkdocs build --strict --config-file conf/mkdocs.yml
+
 .PHONY: lint
 lint: setup ## Check style and types
 	@$(BIN)/ruff check .
@@ -108,6 +114,8 @@ lock: $(SETUP_DONE) ## Update requirements.lock from pyproject.toml, conf/jars.s
 	  --quiet --output-file requirements.lock pyproject.toml
 	@echo 'pip-audit>=2.10' | $(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header \
 	  --quiet --output-file tests/support/audit.lock -
+	@echo 'mkdocs-material>=9.8' | $(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header \
+	  --quiet --output-file tests/support/site.lock -
 	@PYTHONPATH=.:tests/support $(BIN)/python -m jar_digests
 
 .PHONY: clean
