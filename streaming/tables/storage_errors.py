@@ -33,7 +33,12 @@ _ADVICE: Final = (
         f"or other credentials in {_OPTIONS}",
     ),
     (
-        r"169\.254\.|/latest/(api/token|meta-data)|loading credentials|no credentials found",
+        r"an error occurred while loading credentials",
+        "Check AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, AWS_PROFILE or AWS_CONTAINER_CREDENTIALS_..., "
+        "whichever is set: it gave no credentials",
+    ),
+    (
+        r"169\.254\.|/latest/(api/token|meta-data)|no credentials found",
         "No credentials were found, and this machine has no role: set AWS_ACCESS_KEY_ID and "
         f"AWS_SECRET_ACCESS_KEY in {_OPTIONS}",
     ),

@@ -6,6 +6,7 @@ is a `Child`. `object_store.lock` has its release and its digests.
 
 import json
 import signal
+import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -92,8 +93,8 @@ def start_object_store(directory: Path) -> Iterator[ObjectStore]:
         yield ObjectStore(f"http://127.0.0.1:{ports['s3']}")
     finally:
         child.end(signal.SIGKILL)
-        for socket in _sockets(ports):
-            socket.unlink(missing_ok=True)
+        for left in _sockets(ports):
+            left.unlink(missing_ok=True)
 
 
 def _identity(name: str, actions: list[str]) -> dict[str, object]:
@@ -124,6 +125,15 @@ def wait_until_ready(child: Child, is_ready: Callable[[], bool], log: Path) -> N
         assert child.is_running, f"the object store has ended:\n{log.read_text()[-2_000:]}"
         assert time.monotonic() < deadline, f"the object store is not ready:\n{log.read_text()[-2_000:]}"
         time.sleep(0.1)
+
+
+def accepts(port: int) -> bool:
+    """Return whether something on this machine takes connections at a port."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _keeps_objects(filer: int) -> bool:

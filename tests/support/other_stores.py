@@ -5,14 +5,13 @@ fake-gcs-server 1.56.1, for `gs://`, takes none of the writes of delta-rs: it ha
 """
 
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
 from client_programs import go_program, npm_program
-from object_store import BUCKET, ObjectStore, wait_until_ready
+from object_store import BUCKET, ObjectStore, accepts, wait_until_ready
 from pyarrow.fs import AzureFileSystem
 
 from streaming.demo.child import Child
@@ -95,15 +94,7 @@ def _running(command: list[str], port: int, directory: Path) -> Iterator[None]:
     log = directory / "log"
     child = Child(command, log=log, directory=directory)
     try:
-        wait_until_ready(child, lambda: _accepts(port), log)
+        wait_until_ready(child, lambda: accepts(port), log)
         yield
     finally:
         child.end(signal.SIGKILL)
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
-    except OSError:
-        return False
-    return True

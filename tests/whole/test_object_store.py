@@ -6,11 +6,10 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import kafka_clients as kafka
 import pyarrow as pa
 import pytest
 from answering_server import answering
+from aws_endpoints import AwsProcess, start_aws_endpoints
 from client_programs import MissingError
 from deltalake import DeltaTable, write_deltalake
 from history_checks import check_history, table_offsets
@@ -38,7 +38,7 @@ from streaming.tables.tables import Tables, TablesUnreachableError
 
 HOSTILE = ("", "it's", "a/b?c=d&e", "%2F..", "ünï-😀", "a\x00b", "x" * 32_767)
 """Names that would be trouble in the key of an object."""
-WRITERS, ROWS = 2, 20
+WRITERS, ROWS = 2, 10
 BATCHES = 8  # as many small files are worth a compaction
 SECRET = "writer-secret"
 
@@ -87,11 +87,11 @@ def test_tables_are_written_read_followed_and_maintained(store: ObjectStore) -> 
     assert tables.existing() == []
 
 
-def test_of_two_writers_of_one_version_only_one_is_taken(store: ObjectStore, tmp_path: Path) -> None:
+def test_of_two_writers_of_one_version_only_one_is_taken(store: ObjectStore) -> None:
     """Each commit is a conditional write: delta-rs writes a refused one as a later version."""
     root, options = store.new_root(), store.options()
     write_deltalake(root, pa.table({"writer": [-1]}), storage_options=options)
-    with ProcessPoolExecutor(WRITERS, get_context("spawn")) as writers:
+    with ThreadPoolExecutor(WRITERS) as writers:
         list(writers.map(append_rows, repeat(root), repeat(options), range(WRITERS)))
     rows = DeltaTable(root, storage_options=options).to_pyarrow_table()
     assert Counter(rows["writer"].to_pylist()) == {-1: 1} | dict.fromkeys(range(WRITERS), ROWS)
@@ -360,8 +360,8 @@ def test_credentials_that_are_renewed_in_a_file_are_read_again(
     """Each opening of a table reads them: a job that opens tables for each commit goes on."""
     root = object_store.new_root()
     object_store.tables(root).create()
-    options = object_store.options(endpoint=proxy.endpoint) | {"AWS_FORCE_CREDENTIAL_LOAD": "true"}
-    tables = Tables(root, {name: value for name, value in options.items() if name not in NO_KEYS})
+    tables = keyless(object_store, proxy, root)
+    monkeypatch.setenv("AWS_FORCE_CREDENTIAL_LOAD", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     for user in ("reader", "writer"):
         (tmp_path / "credentials").write_text(
@@ -371,6 +371,120 @@ def test_credentials_that_are_renewed_in_a_file_are_read_again(
         tables.progress()
         assert {request.user for request in proxy.seen()} == {user}
     append(tables, {"g": group()})
+
+
+OF_ROLES = {
+    "an instance": {"AWS_METADATA_ENDPOINT": "{url}"},
+    "an instance, by the SDK": {
+        "AWS_FORCE_CREDENTIAL_LOAD": "true",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": "{url}",
+    },
+    "a container": {
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "{url}/container",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "{token}",
+    },
+    "a container, by the SDK": {
+        "AWS_FORCE_CREDENTIAL_LOAD": "true",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "{url}/container",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "{token}",
+    },
+    "a web identity, by the SDK": {
+        "AWS_FORCE_CREDENTIAL_LOAD": "true",
+        "AWS_ENDPOINT_URL_STS": "{url}",
+        "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/lake",
+        "AWS_WEB_IDENTITY_TOKEN_FILE": "{token}",
+    },
+}
+"""Environments in which delta-rs gets the credentials of a role. It asks by itself if an endpoint is set;
+otherwise, or if forced, the SDK of AWS asks. By itself it asks STS by https only."""
+
+
+@pytest.fixture
+def role(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AwsProcess]:
+    """What gives out the credentials of a role, whose environment this process has."""
+    token = tmp_path / "token"
+    token.write_text("t0k3n")
+    with start_aws_endpoints(tmp_path) as aws:
+        for name, value in OF_ROLES[request.param].items():
+            monkeypatch.setenv(name, value.format(url=aws.url, token=token))
+        yield aws
+
+
+def keyless(store: ObjectStore, proxy: StoreProxy, root: str) -> Tables:
+    options = store.options(endpoint=proxy.endpoint)
+    return Tables(root, {name: value for name, value in options.items() if name not in NO_KEYS})
+
+
+@pytest.mark.parametrize(
+    "role", ["an instance", *map(other, [name for name in OF_ROLES if name != "an instance"])], indirect=True
+)
+def test_credentials_of_a_role_are_renewed_when_they_expire(
+    object_store: ObjectStore, proxy: StoreProxy, role: AwsProcess
+) -> None:
+    """An open table gets new ones, too, and so does a tailer, which opens tables at each poll."""
+    root = object_store.new_root()
+    object_store.tables(root).create()
+    tables = keyless(object_store, proxy, root)
+    proxy.seen()
+    give(role, "reader")
+    tailer, held = Tailer(tables), tables.delta("changes")
+    assert tailer.poll(), tailer.last_poll
+    assert {request.user for request in proxy.seen()} == {"reader"}
+
+    give(role, "writer")
+    kafka.wait_until(lambda: users_of(held, proxy) == {"writer"}, "a renewal", timeout_s=60)
+    append(tables, {("g", "t", 0): offset(committed_offset=1)})
+    assert tailer.poll(), tailer.last_poll
+    assert offsets_in(tailer.current) == offsets_answered(tables)
+    assert "writer" in {request.user for request in proxy.seen()}
+
+
+def give(role: AwsProcess, user: str) -> None:
+    """Give out the keys of a user of the store, which has no session tokens, for two seconds."""
+    keys = (user, f"{user}-secret", "")
+    role.set(of_instance=keys, of_sts=keys, lifetime_s=2)
+
+
+def users_of(held: DeltaTable, proxy: StoreProxy) -> set[str]:
+    held.update_incremental()
+    return {request.user for request in proxy.seen()}
+
+
+@only_in_test_s3
+@pytest.mark.parametrize("role", ["a web identity, by the SDK"], indirect=True)
+def test_a_web_identity_that_is_refused_is_told_so(
+    object_store: ObjectStore, proxy: StoreProxy, role: AwsProcess
+) -> None:
+    role.set(refusal=("InvalidIdentityToken", "The ID Token provided is not a valid JWT"))
+    said = look(keyless(object_store, proxy, object_store.new_root()))
+    assert "t0k3n" not in said
+    assert "InvalidIdentityToken" in said
+    assert "Check AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, AWS_PROFILE or AWS_CONTAINER_" in said
+
+
+@only_in_test_s3
+@pytest.mark.parametrize("role", ["a web identity, by the SDK"], indirect=True)
+def test_a_web_identity_token_that_is_not_there_is_told_so(
+    object_store: ObjectStore, proxy: StoreProxy, role: AwsProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/not-there")
+    said = look(keyless(object_store, proxy, object_store.new_root()))
+    assert "No such file or directory (os error 2). Check AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN" in said
+
+
+@only_in_test_s3
+@pytest.mark.parametrize("option", ["AWS_METADATA_ENDPOINT", "AWS_EC2_METADATA_SERVICE_ENDPOINT"])
+def test_a_metadata_service_that_is_silent_is_given_up_on_within_seconds(
+    object_store: ObjectStore, proxy: StoreProxy, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv(option, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        if option == "AWS_EC2_METADATA_SERVICE_ENDPOINT":
+            monkeypatch.setenv("AWS_FORCE_CREDENTIAL_LOAD", "true")
+        said = look(keyless(object_store, proxy, object_store.new_root()))
+    assert "No credentials were found, and this machine has no role: set AWS_ACCESS_KEY_ID and" in said
 
 
 @only_in_test_s3
