@@ -119,8 +119,9 @@ def test_a_job_fills_tables_on_an_object_store(
     store: ObjectStore, broker: LocalBroker, tmp_path: Path
 ) -> None:
     bootstrap = broker.bootstrap_servers
-    kafka.create_topics(bootstrap, {"on-s3": 1})
-    kafka.commit_offsets(bootstrap, "on-s3", {("on-s3", 0): 7})
+    topic = tmp_path.name  # of this store
+    kafka.create_topics(bootstrap, {topic: 1})
+    kafka.commit_offsets(bootstrap, "on-a-store", {(topic, 0): 7})
     options = store.options()
     job = JobProcess(
         tmp_path,
@@ -362,10 +363,11 @@ def test_credentials_that_are_renewed_in_a_file_are_read_again(
     object_store.tables(root).create()
     tables = keyless(object_store, proxy, root)
     monkeypatch.setenv("AWS_FORCE_CREDENTIAL_LOAD", "true")
+    monkeypatch.setenv("AWS_PROFILE", "lake")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     for user in ("reader", "writer"):
         (tmp_path / "credentials").write_text(
-            f"[default]\naws_access_key_id = {user}\naws_secret_access_key = {user}-secret\n"
+            f"[lake]\naws_access_key_id = {user}\naws_secret_access_key = {user}-secret\n"
         )
         proxy.seen()
         tables.progress()
