@@ -14,16 +14,38 @@ _PERMISSIONS: Final = "docs/operations.md#tables-on-an-object-store"
 
 _ADVICE: Final = (
     (r"\bNoSuchBucket\b", "Create the bucket, or check --table-root"),
+    (r"\bContainerNotFound\b", "Create the container, or check --table-root"),
     (r"\bExpiredToken|\bTokenRefreshRequired", f"Renew the credentials, which have expired ({_PERMISSIONS})"),
     (
-        r"\b(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|InvalidClientTokenId)\b",
+        r"\b(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|InvalidClientTokenId|XAdminUserNotFound)\b",
         "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, which the store refuses, in "
         f"{_OPTIONS}",
     ),
     (
-        r"169\.254\.|/latest/(api/token|meta-data)|loading credentials|no credentials found",
+        r"\b(AuthenticationFailed|InvalidAuthenticationInfo)\b|failed to authenticate the request"
+        r"|MicrosoftAzure.*(Invalid Access Key|Account must be specified)",
+        "Check AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or the other credentials, in "
+        f"{_OPTIONS}",
+    ),
+    (
+        r"/metadata/identity/",
+        "No credentials were found, and this machine has no managed identity: set AZURE_STORAGE_ACCOUNT_KEY "
+        f"or other credentials in {_OPTIONS}",
+    ),
+    (
+        r"an error occurred while loading credentials",
+        "Check AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, AWS_PROFILE or AWS_CONTAINER_CREDENTIALS_..., "
+        "whichever is set: it gave no credentials",
+    ),
+    (
+        r"169\.254\.|/latest/(api/token|meta-data)|no credentials found",
         "No credentials were found, and this machine has no role: set AWS_ACCESS_KEY_ID and "
         f"AWS_SECRET_ACCESS_KEY in {_OPTIONS}",
+    ),
+    (
+        r"MicrosoftAzure.*URL scheme is not allowed",
+        "Use an endpoint with https, or, in a network that you trust, set AZURE_ALLOW_HTTP=true in "
+        f"{_OPTIONS}",
     ),
     (
         r"URL scheme is not allowed",
@@ -40,6 +62,11 @@ _ADVICE: Final = (
     (
         r"\b(SlowDown|ServiceUnavailable|InternalError)\b|\b50[0234] [A-Z]",
         "Try again later: the store is overloaded or down",
+    ),
+    (
+        r"MicrosoftAzure.*(error sending request|timed out)",
+        "Check the network, and AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT in "
+        f"{_OPTIONS}: the store did not answer",
     ),
     (
         r"error sending request|timed out|dns error|tcp connect error",

@@ -22,6 +22,7 @@ CACHE: Final = (
 )
 
 _LIMIT_S: Final = 600
+_GO: Final = ("/usr/local/go/bin/go",)
 
 
 class MissingError(Exception):
@@ -88,8 +89,38 @@ def exporter(name: str, variable: str) -> str:
     return found
 
 
+def go_program(package: str) -> Path:
+    """Return a program of a Go package, given with its version; Go compares it with its checksum database."""
+    go = _found("go", *_GO)
+
+    def make(folder: Path) -> None:
+        _run([go, "install", package], environment={"GOBIN": str(folder)})
+
+    folder = made(_name_of(package), package.encode(), make)
+    return next(folder.iterdir())
+
+
+def npm_program(package: str, script: str, *, before: str) -> Sequence[str]:
+    """Return the command of a script in an npm package, given with its version.
+
+    The packages that it needs are the newest ones `before` a day.
+    """
+    node, npm = _found("node"), _found("npm")
+
+    def make(folder: Path) -> None:
+        quiet = ["--ignore-scripts", "--no-audit", "--no-fund"]
+        _run([npm, "install", *quiet, f"--before={before}", "--prefix", str(folder), package])
+
+    name = _name_of(package)
+    return [node, str(made(name, f"{package} {before}".encode(), make) / "node_modules" / name / script)]
+
+
+def _name_of(package: str) -> str:
+    return package.partition("@")[0].rpartition("/")[2]
+
+
 def _go_program() -> str:
-    go = _found("go", "/usr/local/go/bin/go")
+    go = _found("go", *_GO)
     sources = sorted((HERE / "go").iterdir())
 
     def make(folder: Path) -> None:
@@ -133,10 +164,20 @@ def pip_into(sums: Path) -> Callable[[Path], None]:
     return make
 
 
-def _run(command: Sequence[str], directory: Path | None = None) -> None:
+def _run(
+    command: Sequence[str],
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> None:
     try:
         ran = subprocess.run(
-            command, cwd=directory, capture_output=True, text=True, check=False, timeout=_LIMIT_S
+            command,
+            cwd=directory,
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LIMIT_S,
         )
     except subprocess.TimeoutExpired as error:
         raise MissingError(f"{command[0]} took longer than {_LIMIT_S} s") from error

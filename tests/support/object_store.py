@@ -6,11 +6,12 @@ is a `Child`. `object_store.lock` has its release and its digests.
 
 import json
 import signal
+import socket
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -35,10 +36,11 @@ _IDENTITIES: Final = {"writer": _WRITES, "second": _WRITES, "reader": ["Read", "
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """The running server; see `start_object_store`."""
+    """The running server; see `start_object_store`. `place` is the URL of its bucket."""
 
     endpoint: str
-    _numbers: "count[int]"
+    place: str = f"s3://{BUCKET}"
+    _numbers: "count[int]" = field(default_factory=lambda: count(1))
 
     def options(self, user: str = "writer", *, endpoint: str | None = None) -> dict[str, str]:
         """Return the storage options of a user, which also work as environment variables.
@@ -65,7 +67,7 @@ class ObjectStore:
 
     def new_root(self) -> str:
         """Return a table root below which there is nothing yet."""
-        return f"s3://{BUCKET}/root-{next(self._numbers)}"
+        return f"{self.place}/root-{next(self._numbers)}"
 
     def tables(self, root: str | None = None, **options: str) -> Tables:
         """Return the tables of a root (None: a new one), which are not created yet."""
@@ -87,12 +89,12 @@ def start_object_store(directory: Path) -> Iterator[ObjectStore]:
     log = directory / "weed.log"
     child = Child([str(weed), *_options(directory, users, ports)], log=log, directory=directory)
     try:
-        _wait_until_ready(child, ports["filer"], ports["s3"], log)
-        yield ObjectStore(f"http://127.0.0.1:{ports['s3']}", count(1))
+        wait_until_ready(child, lambda: _keeps_objects(ports["filer"]) and _listens(ports["s3"]), log)
+        yield ObjectStore(f"http://127.0.0.1:{ports['s3']}")
     finally:
         child.end(signal.SIGKILL)
-        for socket in _sockets(ports):
-            socket.unlink(missing_ok=True)
+        for left in _sockets(ports):
+            left.unlink(missing_ok=True)
 
 
 def _identity(name: str, actions: list[str]) -> dict[str, object]:
@@ -116,13 +118,27 @@ def _sockets(ports: Mapping[str, int]) -> Iterator[Path]:
         yield Path(f"/tmp/seaweedfs-{name.replace('.', '-')}-{port}.sock")
 
 
-def _wait_until_ready(child: Child, filer: int, s3: int, log: Path) -> None:
-    """Create the bucket, and wait until the server keeps objects and takes requests."""
+def wait_until_ready(child: Child, is_ready: Callable[[], bool], log: Path) -> None:
+    """Wait for a server that has just been started."""
     deadline = time.monotonic() + _START_LIMIT_S
-    while not (_answers(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/ready", b"1") and _listens(s3)):
-        assert child.is_running, f"the S3 server has ended:\n{log.read_text()[-2_000:]}"
-        assert time.monotonic() < deadline, f"the S3 server is not ready:\n{log.read_text()[-2_000:]}"
+    while not is_ready():
+        assert child.is_running, f"the object store has ended:\n{log.read_text()[-2_000:]}"
+        assert time.monotonic() < deadline, f"the object store is not ready:\n{log.read_text()[-2_000:]}"
         time.sleep(0.1)
+
+
+def accepts(port: int) -> bool:
+    """Return whether something on this machine takes connections at a port."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _keeps_objects(filer: int) -> bool:
+    """Create the bucket with an object, and return whether that worked."""
+    return _answers(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/ready", b"1")
 
 
 def _listens(port: int) -> bool:

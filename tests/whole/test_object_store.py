@@ -1,21 +1,31 @@
 """Tables on an object store, with a real S3 server: every step of the tables once, the job once, and what is
-said where the store cannot be used. `make test-s3` does more (test_job_on_s3.py)."""
+said where the store cannot be used. `make test-s3` does more: other servers, and test_job_on_s3.py."""
 
 import os
+import re
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import kafka_clients as kafka
+import pyarrow as pa
 import pytest
 from answering_server import answering
+from aws_endpoints import AwsProcess, start_aws_endpoints
+from client_programs import MissingError
+from deltalake import DeltaTable, write_deltalake
 from history_checks import check_history, table_offsets
 from job_process import JobProcess
 from maintenance_rounds import NOW, round_at
 from memory_snapshots import groups_answered, groups_in, offsets_answered, offsets_in
 from object_store import ObjectStore
+from other_stores import OTHER_STORES, AzureStore
 from store_proxy import Fault, StoreProxy, start_store_proxy
 from table_batches import Batch, append, changes_of, group, offset
 
@@ -28,12 +38,35 @@ from streaming.tables.tables import Tables, TablesUnreachableError
 
 HOSTILE = ("", "it's", "a/b?c=d&e", "%2F..", "ünï-😀", "a\x00b", "x" * 32_767)
 """Names that would be trouble in the key of an object."""
+WRITERS, ROWS = 2, 10
 BATCHES = 8  # as many small files are worth a compaction
 SECRET = "writer-secret"
 
+only_in_test_s3 = pytest.mark.skipif("S3" not in os.environ, reason="`make test-s3` runs it")
 
-def test_tables_are_written_read_followed_and_maintained(object_store: ObjectStore) -> None:
-    tables = object_store.tables()
+
+def other(name: str, *more: object) -> Any:
+    """Return a parameter that is another server, and more parameters."""
+    return pytest.param(name, *more, marks=only_in_test_s3)
+
+
+@pytest.fixture(scope="module", params=["SeaweedFS", *map(other, OTHER_STORES)])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """Each server that can be had: the one of `make test`, and others."""
+    if request.param == "SeaweedFS":
+        yield request.getfixturevalue("object_store")
+        return
+    with ExitStack() as running:
+        try:
+            start = OTHER_STORES[request.param](tmp_path_factory.mktemp("store"))
+            found = running.enter_context(start)
+        except MissingError as error:
+            pytest.skip(f"{request.param} cannot be had: {error}")
+        yield found
+
+
+def test_tables_are_written_read_followed_and_maintained(store: ObjectStore) -> None:
+    tables = store.tables()
     tables.create()
     tailer = Tailer(tables)
     for number in range(1, BATCHES + 1):
@@ -54,6 +87,21 @@ def test_tables_are_written_read_followed_and_maintained(object_store: ObjectSto
     assert tables.existing() == []
 
 
+def test_of_two_writers_of_one_version_only_one_is_taken(store: ObjectStore) -> None:
+    """Each commit is a conditional write: delta-rs writes a refused one as a later version."""
+    root, options = store.new_root(), store.options()
+    write_deltalake(root, pa.table({"writer": [-1]}), storage_options=options)
+    with ThreadPoolExecutor(WRITERS) as writers:
+        list(writers.map(append_rows, repeat(root), repeat(options), range(WRITERS)))
+    rows = DeltaTable(root, storage_options=options).to_pyarrow_table()
+    assert Counter(rows["writer"].to_pylist()) == {-1: 1} | dict.fromkeys(range(WRITERS), ROWS)
+
+
+def append_rows(root: str, options: dict[str, str], writer: int) -> None:
+    for _ in range(ROWS):
+        write_deltalake(root, pa.table({"writer": [writer]}), mode="append", storage_options=options)
+
+
 def batch_of(number: int) -> Batch:
     offsets: Batch = {(name, "t", 0): offset(committed_offset=number) for name in HOSTILE}
     return {**offsets, "it's": group(generation_or_epoch=number)}
@@ -68,22 +116,23 @@ def offsets_of(tables: Tables, *, as_of: int | None = None) -> dict[str, int]:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_job_fills_tables_on_an_object_store(
-    object_store: ObjectStore, broker: LocalBroker, tmp_path: Path
+    store: ObjectStore, broker: LocalBroker, tmp_path: Path
 ) -> None:
     bootstrap = broker.bootstrap_servers
-    kafka.create_topics(bootstrap, {"on-s3": 1})
-    kafka.commit_offsets(bootstrap, "on-s3", {("on-s3", 0): 7})
-    options = object_store.options()
+    topic = tmp_path.name  # of this store
+    kafka.create_topics(bootstrap, {topic: 1})
+    kafka.commit_offsets(bootstrap, "on-a-store", {(topic, 0): 7})
+    options = store.options()
     job = JobProcess(
         tmp_path,
         bootstrap,
-        table_root=object_store.new_root(),
+        table_root=store.new_root(),
         storage_options=options,
         environment=options,
     )
     job.start("run", "--once")
     assert job.wait() == 0, job.output
-    assert SECRET not in job.output
+    assert not any(value in job.output for name, value in options.items() if name.endswith("_KEY"))
     assert not (tmp_path / "tables").exists()
     assert table_offsets(job.tables) == kafka.broker_offsets(bootstrap)
     check_history(job.tables)
@@ -114,29 +163,39 @@ def look(tables: Tables) -> str:
     return said
 
 
-def test_a_bucket_that_does_not_exist_is_named(object_store: ObjectStore) -> None:
-    said = look(object_store.tables("s3://not-there/offsets"))
-    assert said.endswith(
-        "NoSuchBucket: The specified bucket does not exist. Create the bucket, or check --table-root."
-    )
+def test_a_bucket_that_does_not_exist_is_named(store: ObjectStore) -> None:
+    said = look(store.tables(f"{store.place}-not-there/offsets"))
+    bucket = "container" if isinstance(store, AzureStore) else "bucket"
+    assert f"The specified {bucket} does not exist." in said
+    assert said.endswith(f". Create the {bucket}, or check --table-root.")
+
+
+CHECK_AWS_KEYS = (
+    "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, which the store refuses"
+)
+CHECK_AZURE_KEYS = "Check AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or the other credentials"
+WRONG_SECRET = {"AWS_SECRET_ACCESS_KEY": "s3cr3t"}
+WRONG_ID = {"AWS_ACCESS_KEY_ID": "nobody"}
 
 
 @pytest.mark.parametrize(
-    ("changed", "code"),
+    ("store", "changed", "code"),
     [
-        ({"AWS_SECRET_ACCESS_KEY": "s3cr3t"}, "SignatureDoesNotMatch"),
-        ({"AWS_ACCESS_KEY_ID": "nobody"}, "InvalidAccessKeyId"),
+        ("SeaweedFS", WRONG_SECRET, "SignatureDoesNotMatch"),
+        ("SeaweedFS", WRONG_ID, "InvalidAccessKeyId"),
+        other("versitygw", WRONG_SECRET, "SignatureDoesNotMatch"),
+        other("versitygw", WRONG_ID, "XAdminUserNotFound"),
+        other("Azurite", {"AZURE_STORAGE_ACCOUNT_KEY": "c2VjcmV0"}, "AuthorizationFailure"),
+        other("Azurite", {"AZURE_STORAGE_ACCOUNT_KEY": "s3cr3t"}, "Invalid Access Key"),
     ],
+    indirect=["store"],
 )
 def test_refused_credentials_are_told_from_a_missing_permission(
-    object_store: ObjectStore, changed: dict[str, str], code: str
+    store: ObjectStore, changed: dict[str, str], code: str
 ) -> None:
-    said = look(object_store.tables(**changed))
-    assert f"{code}: " in said
-    assert (
-        "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, which the store refuses"
-        in said
-    )
+    said = look(store.tables(**changed))
+    assert code in said
+    assert (CHECK_AZURE_KEYS if isinstance(store, AzureStore) else CHECK_AWS_KEYS) in said
     assert "s3cr3t" not in said
 
 
@@ -188,14 +247,14 @@ def test_an_answer_that_repeats_a_session_token_is_not_shown(object_store: Objec
 
 
 @pytest.mark.parametrize("kind", ["refuses", "is silent"])
-def test_a_store_that_does_not_answer_is_given_up_on_within_seconds(
-    object_store: ObjectStore, kind: str
-) -> None:
+def test_a_store_that_does_not_answer_is_given_up_on_within_seconds(store: ObjectStore, kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = free_ports(1)[0] if kind == "refuses" else silent.getsockname()[1]
-        said = look(object_store.tables(AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}"))
+        options = store.options(endpoint=f"http://127.0.0.1:{port}")
+        said = look(Tables(store.new_root(), options))
     assert "retry_timeout ↳ 8s" in said
-    assert "Check the network, and AWS_ENDPOINT_URL in [tables.storage_options] or the environment" in said
+    [name] = [name for name in options if "_ENDPOINT" in name]
+    assert re.search(rf"Check the network, .*{name} in \[tables.storage_options\] or the environment", said)
 
 
 def test_the_command_says_so_before_it_starts_spark(
@@ -256,8 +315,6 @@ def until_done(proxy: StoreProxy, act: Callable[[], object]) -> str | None:
     return None
 
 
-only_in_test_s3 = pytest.mark.skipif("S3" not in os.environ, reason="`make test-s3` runs it")
-
 ONCE_OR_ALWAYS = pytest.mark.parametrize(
     "times", [1, pytest.param(None, marks=only_in_test_s3)], ids=["once", "each time"]
 )
@@ -304,17 +361,132 @@ def test_credentials_that_are_renewed_in_a_file_are_read_again(
     """Each opening of a table reads them: a job that opens tables for each commit goes on."""
     root = object_store.new_root()
     object_store.tables(root).create()
-    options = object_store.options(endpoint=proxy.endpoint) | {"AWS_FORCE_CREDENTIAL_LOAD": "true"}
-    tables = Tables(root, {name: value for name, value in options.items() if name not in NO_KEYS})
+    tables = keyless(object_store, proxy, root)
+    monkeypatch.setenv("AWS_FORCE_CREDENTIAL_LOAD", "true")
+    monkeypatch.setenv("AWS_PROFILE", "lake")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     for user in ("reader", "writer"):
         (tmp_path / "credentials").write_text(
-            f"[default]\naws_access_key_id = {user}\naws_secret_access_key = {user}-secret\n"
+            f"[lake]\naws_access_key_id = {user}\naws_secret_access_key = {user}-secret\n"
         )
         proxy.seen()
         tables.progress()
         assert {request.user for request in proxy.seen()} == {user}
     append(tables, {"g": group()})
+
+
+OF_ROLES = {
+    "an instance": {"AWS_METADATA_ENDPOINT": "{url}"},
+    "an instance, by the SDK": {
+        "AWS_FORCE_CREDENTIAL_LOAD": "true",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": "{url}",
+    },
+    "a container": {
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "{url}/container",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "{token}",
+    },
+    "a container, by the SDK": {
+        "AWS_FORCE_CREDENTIAL_LOAD": "true",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "{url}/container",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "{token}",
+    },
+    "a web identity, by the SDK": {
+        "AWS_FORCE_CREDENTIAL_LOAD": "true",
+        "AWS_ENDPOINT_URL_STS": "{url}",
+        "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/lake",
+        "AWS_WEB_IDENTITY_TOKEN_FILE": "{token}",
+    },
+}
+"""Environments in which delta-rs gets the credentials of a role. It asks by itself if an endpoint is set;
+otherwise, or if forced, the SDK of AWS asks. By itself it asks STS by https only."""
+
+
+@pytest.fixture
+def role(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AwsProcess]:
+    """What gives out the credentials of a role, whose environment this process has."""
+    token = tmp_path / "token"
+    token.write_text("t0k3n")
+    with start_aws_endpoints(tmp_path) as aws:
+        for name, value in OF_ROLES[request.param].items():
+            monkeypatch.setenv(name, value.format(url=aws.url, token=token))
+        yield aws
+
+
+def keyless(store: ObjectStore, proxy: StoreProxy, root: str) -> Tables:
+    options = store.options(endpoint=proxy.endpoint)
+    return Tables(root, {name: value for name, value in options.items() if name not in NO_KEYS})
+
+
+@pytest.mark.parametrize(
+    "role", ["an instance", *map(other, [name for name in OF_ROLES if name != "an instance"])], indirect=True
+)
+def test_credentials_of_a_role_are_renewed_when_they_expire(
+    object_store: ObjectStore, proxy: StoreProxy, role: AwsProcess
+) -> None:
+    """An open table gets new ones, too, and so does a tailer, which opens tables at each poll."""
+    root = object_store.new_root()
+    object_store.tables(root).create()
+    tables = keyless(object_store, proxy, root)
+    proxy.seen()
+    give(role, "reader")
+    tailer, held = Tailer(tables), tables.delta("changes")
+    assert tailer.poll(), tailer.last_poll
+    assert {request.user for request in proxy.seen()} == {"reader"}
+
+    give(role, "writer")
+    kafka.wait_until(lambda: users_of(held, proxy) == {"writer"}, "a renewal", timeout_s=60)
+    append(tables, {("g", "t", 0): offset(committed_offset=1)})
+    assert tailer.poll(), tailer.last_poll
+    assert offsets_in(tailer.current) == offsets_answered(tables)
+    assert "writer" in {request.user for request in proxy.seen()}
+
+
+def give(role: AwsProcess, user: str) -> None:
+    """Give out the keys of a user of the store, which has no session tokens, for two seconds."""
+    keys = (user, f"{user}-secret", "")
+    role.set(of_instance=keys, of_sts=keys, lifetime_s=2)
+
+
+def users_of(held: DeltaTable, proxy: StoreProxy) -> set[str]:
+    held.update_incremental()
+    return {request.user for request in proxy.seen()}
+
+
+@only_in_test_s3
+@pytest.mark.parametrize("role", ["a web identity, by the SDK"], indirect=True)
+def test_a_web_identity_that_is_refused_is_told_so(
+    object_store: ObjectStore, proxy: StoreProxy, role: AwsProcess
+) -> None:
+    role.set(refusal=("InvalidIdentityToken", "The ID Token provided is not a valid JWT"))
+    said = look(keyless(object_store, proxy, object_store.new_root()))
+    assert "t0k3n" not in said
+    assert "InvalidIdentityToken" in said
+    assert "Check AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, AWS_PROFILE or AWS_CONTAINER_" in said
+
+
+@only_in_test_s3
+@pytest.mark.parametrize("role", ["a web identity, by the SDK"], indirect=True)
+def test_a_web_identity_token_that_is_not_there_is_told_so(
+    object_store: ObjectStore, proxy: StoreProxy, role: AwsProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/not-there")
+    said = look(keyless(object_store, proxy, object_store.new_root()))
+    assert "No such file or directory (os error 2). Check AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN" in said
+
+
+@only_in_test_s3
+@pytest.mark.parametrize("option", ["AWS_METADATA_ENDPOINT", "AWS_EC2_METADATA_SERVICE_ENDPOINT"])
+def test_a_metadata_service_that_is_silent_is_given_up_on_within_seconds(
+    object_store: ObjectStore, proxy: StoreProxy, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv(option, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        if option == "AWS_EC2_METADATA_SERVICE_ENDPOINT":
+            monkeypatch.setenv("AWS_FORCE_CREDENTIAL_LOAD", "true")
+        said = look(keyless(object_store, proxy, object_store.new_root()))
+    assert "No credentials were found, and this machine has no role: set AWS_ACCESS_KEY_ID and" in said
 
 
 @only_in_test_s3
