@@ -83,6 +83,13 @@ class JarError(OffsetlakeError):
         )
 
     @classmethod
+    def homeless(cls, uid: int) -> "JarError":
+        return cls(
+            f"jar cache: expected a folder in OFFSETLAKE_JARS, or a home folder of user {uid}, found "
+            "neither. Name a folder of your own in OFFSETLAKE_JARS."
+        )
+
+    @classmethod
     def no_ivy(cls, found: str) -> "JarError":
         return cls(
             f"retrieving jars: expected the Ivy jar of PySpark, found {found}. "
@@ -155,11 +162,16 @@ def sha256_of(file: Path) -> str:
 
 
 def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the cache directory: OFFSETLAKE_JARS, else `offsetlake/jars` in the user's cache directory."""
-    if chosen := environment.get("OFFSETLAKE_JARS"):
-        return Path(chosen).expanduser().resolve()
+    """Return the cache directory: OFFSETLAKE_JARS, else `offsetlake/jars` in the user's cache directory.
+
+    Raises `JarError` for a user without a home folder, as in containers.
+    """
+    chosen = environment.get("OFFSETLAKE_JARS")
     user_cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(user_cache).expanduser().resolve() / "offsetlake" / "jars"
+    try:
+        return Path(chosen or f"{user_cache}/offsetlake/jars").expanduser().resolve()
+    except RuntimeError as error:  # of expanduser
+        raise JarError.homeless(os.getuid()) from error
 
 
 def ivy_file() -> Path:

@@ -151,6 +151,12 @@ class TestCacheDirectory:
         assert default_cache({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "offsetlake" / "jars"
         assert default_cache({}) == Path.home().resolve() / ".cache" / "offsetlake" / "jars"
 
+    def test_a_user_without_home_is_told_to_name_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)  # nobody has so high an id
+        with pytest.raises(JarError, match=r"^jar cache: expected a folder in OFFSETLAKE_JARS, or a home"):
+            default_cache({})
+
     def test_another_list_is_another_directory(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = jar_directory("connector", cache)
         monkeypatch.setattr(jars, "listed_jars", lambda conf: frozenset({f"{conf}-1.jar"}))
