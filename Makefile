@@ -13,7 +13,7 @@ help: ## Show this help
 
 .PHONY: setup
 setup: $(SETUP_DONE) ## Create .venv from requirements.lock, fill the jar cache and archive Java's classes
-	@$(BIN)/python -m streaming.jvm.jars
+	@$(BIN)/offsetlake jars
 	@$(BIN)/python -m streaming.demo.training
 
 $(SETUP_DONE): requirements.lock pyproject.toml

@@ -16,6 +16,7 @@ from streaming.cli.commands import (
     decode,
     expiry,
     history,
+    jars,
     job,
     lag,
     leftovers,
@@ -39,7 +40,7 @@ COMMANDS: Final[dict[str, list[click.Command]]] = {
     "Query the tables": _of(queries, history, lag),
     "Alerts and expiry": _of(alerts, expiry, leftovers, restore),
     "Serve": _of(serve),
-    "Tools": _of(maintain, decode),
+    "Tools": _of(maintain, decode, jars),
 }
 """All commands, under the section titles of the help."""
 

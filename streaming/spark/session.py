@@ -1,7 +1,6 @@
 """Starts the job's Spark session."""
 
 import os
-import pwd
 import re
 import signal
 import socketserver
@@ -340,7 +339,6 @@ def session_conf(
         **(_LOCAL_CHECKPOINT if is_folder else {}),
         **(_LOCAL_FILES if is_folder and spark.is_local else {}),
         **({_UMASK: f"{umask_of(job.readable_by_group):03o}"} if spark.is_local else {}),
-        **({} if _has_home() else {"spark.jars.ivy": str(jars.parent / "ivy-of-spark")}),
         "spark.driver.memory": spark.driver_memory,
         STATE_PARTITIONS: str(job.state_partitions),
         **({} if spark.conf.keys() & INTERPRETED.keys() else {**INTERPRETED, _CHOICE_IS_OURS: "true"}),
@@ -353,17 +351,6 @@ def session_conf(
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
         **({_EXECUTORS_OPTIONS: " ".join([*of_all, conf.get(_EXECUTORS_OPTIONS, "")])} if of_all else {}),
     }
-
-
-def _has_home() -> bool:
-    """Return whether this user has an account with a home folder; in containers any user id may have none.
-
-    At each start Spark's Ivy names a folder below it, and fails without one.
-    """
-    try:
-        return bool(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:
-        return False
 
 
 def _connector(

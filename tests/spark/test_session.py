@@ -259,13 +259,3 @@ def test_settings_may_refer_to_the_environment(spark: SparkSession) -> None:
     of_spark = jvm.org.apache.spark.SparkConf(False).set("spark.ssl.ui.keyStorePassword", "${env:PATH}")
     resolved = of_spark.getWithSubstitution("spark.ssl.ui.keyStorePassword").get()
     assert of_hadoop.get("fs.s3a.secret.key") == resolved == os.environ["PATH"]
-
-
-def test_a_user_without_home_has_a_folder_of_ivy_beside_the_jars(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = read_settings()
-    assert "spark.jars.ivy" not in session_conf(settings.spark, settings.job, tmp_path / "connector")
-    monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)  # nobody has so high an id
-    conf = session_conf(settings.spark, settings.job, tmp_path / "connector")
-    assert conf["spark.jars.ivy"] == str(tmp_path / "ivy-of-spark")
