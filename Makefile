@@ -74,6 +74,12 @@ dist: setup ## Build wheel and sdist in dist/, and install both as users do, wit
 	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist
 	@DIST=1 $(BIN)/pytest --numprocesses 0 -s tests/project/test_dist.py $(ARGS)
 
+.PHONY: image
+EXTRA ?=
+image: setup ## Build the images of serve and of the job with buildah, and run them (EXTRA=msk-iam; needs the network)
+	@EXTRA=$(EXTRA) PYTHONPATH=.:tests/support $(BIN)/python -m images
+	@IMAGE=1 $(BIN)/pytest --numprocesses 0 -s tests/project/test_images.py $(ARGS)
+
 .PHONY: bench
 bench: setup ## Measure throughput, latency, start-up, growth and memory (ARGS="--help" for sizes)
 	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.benchmarks $(ARGS)
