@@ -74,7 +74,7 @@ def digest_of(class_path: Iterable[Path]) -> str | None:
     digest = hashlib.sha256(_OF_OPTIONS.sub("", said_of_version(java)).encode())
     for jar in class_path:
         stat = jar.stat()
-        digest.update(f"\n{jar} {stat.st_size} {int(stat.st_mtime)}".encode())  # images keep seconds
+        digest.update(f"\n{jar} {stat.st_size} {stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:8]
 
 
