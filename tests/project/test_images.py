@@ -17,11 +17,13 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 import pytest
 from images import TARGETS, buildah, image_of, secrets
+from installed import PYPROJECT, ROOT
 
 from streaming.demo.local_broker import LocalBroker, free_ports
 from streaming.demo.traffic import DemoTraffic
@@ -256,3 +258,16 @@ def test_the_configuration_says_how_it_is_run(target: str, layers: Path) -> None
     [config] = [one for one in documents if "rootfs" in one]
     assert config["config"]["User"] == f"{USER}:{USER}"
     assert config["config"]["Entrypoint"] == ["offsetlake"]
+
+
+def test_what_an_image_contains_is_listed(target: str) -> None:
+    listed = json.loads((ROOT / "dist" / f"sbom-{target}.cdx.json").read_text(encoding="utf-8"))
+    versions = {
+        one["purl"].partition("@")[0]: one["version"] for one in listed["components"] if "purl" in one
+    }
+    assert versions["pkg:pypi/offsetlake"] == PYPROJECT["project"]["version"]
+    assert versions["pkg:pypi/deltalake"] == metadata.version("deltalake")
+    assert "pkg:deb/debian/python3" in versions
+    has_java = target == "job"
+    assert ("pkg:deb/debian/openjdk-17-jre-headless" in versions) == has_java
+    assert bool([one for one in listed["components"] if one["name"].startswith("rocksdbjni-")]) == has_java

@@ -6,6 +6,7 @@ Where the base cannot be pulled, a stand-in of the same Debian release and Pytho
 settings and certificates of this machine come in as secrets, and must be in no layer.
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -14,7 +15,8 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 ROOT: Final = Path(__file__).parents[2]
 CONTEXT: Final = ROOT / "dist" / "image"
@@ -125,6 +127,44 @@ def build(target: str, of: str, extra: str) -> None:
         )
 
 
+_LIST: Final = """
+import hashlib, json, pathlib, subprocess
+from importlib import metadata
+asked = subprocess.check_output(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"], text=True)
+jars = [one for root in ("/opt/offsetlake", "/usr/share") for one in pathlib.Path(root).rglob("*.jar")]
+print(json.dumps({
+    "deb": [line.split() for line in asked.splitlines()],
+    "pypi": [[one.name.lower(), one.version] for one in metadata.distributions()],
+    "jars": [[one.name, hashlib.sha256(one.read_bytes()).hexdigest()] for one in jars],
+}))
+"""
+
+
+def bill_of_materials(target: str) -> dict[str, Any]:
+    """Return what an image contains (CycloneDX 1.5): packages of Debian and Python, jars by SHA-256."""
+    container = buildah("from", "--pull-never", image_of(target))
+    try:
+        found = json.loads(buildah("run", container, "--", "python3", "-c", _LIST))
+    finally:
+        buildah("rm", container)
+    packages = [
+        {"type": "library", "name": name, "version": version, "purl": f"pkg:{kind}{name}@{quote(version)}"}
+        for kind, own in (("deb/debian/", found["deb"]), ("pypi/", found["pypi"]))
+        for name, version in sorted(own)
+    ]
+    jars = [
+        {"type": "file", "name": name, "hashes": [{"alg": "SHA-256", "content": digest}]}
+        for name, digest in sorted(found["jars"])
+    ]
+    about = {"component": {"type": "container", "name": image_of(target)}}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "metadata": about,
+        "components": [*packages, *jars],
+    }
+
+
 def main() -> int:
     for program in ("buildah", "mmdebstrap"):
         if shutil.which(program) is None:
@@ -135,7 +175,9 @@ def main() -> int:
     of = base()
     for target in TARGETS:
         build(target, of, extra)
-        print(f"built {image_of(target)}", flush=True)
+        listed = ROOT / "dist" / f"sbom-{target}.cdx.json"
+        listed.write_text(json.dumps(bill_of_materials(target), indent=1) + "\n", encoding="utf-8")
+        print(f"built {image_of(target)}; what it contains: {listed}", flush=True)
     return 0
 
 
