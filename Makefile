@@ -13,7 +13,7 @@ help: ## Show this help
 
 .PHONY: setup
 setup: $(SETUP_DONE) ## Create .venv from requirements.lock, fill the jar cache and archive Java's classes
-	@$(BIN)/python -m streaming.jvm.jars
+	@$(BIN)/offsetlake jars
 	@$(BIN)/python -m streaming.demo.training
 
 $(SETUP_DONE): requirements.lock pyproject.toml
@@ -68,6 +68,18 @@ test-cluster: setup ## Run the job on a Spark cluster of two workers and kill on
 test-s3: setup ## Kill the job repeatedly with its tables on a real S3 server that refuses and loses requests (S3_KILLS=10 S3_SEED=1)
 	@S3=1 KAFKA=$(KAFKA) $(BIN)/pytest -s tests/whole/test_job_on_s3.py tests/whole/test_object_store.py $(ARGS)
 
+.PHONY: dist
+dist: setup ## Build wheel and sdist in dist/, and install both as users do, with each Python at hand (needs the network)
+	@rm -rf dist
+	@$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist
+	@DIST=1 $(BIN)/pytest --numprocesses 0 -s tests/project/test_dist.py $(ARGS)
+
+.PHONY: image
+EXTRA ?=
+image: setup ## Build the images of serve and of the job with buildah, and run them (EXTRA=msk-iam; needs the network)
+	@EXTRA=$(EXTRA) PYTHONPATH=.:tests/support $(BIN)/python -m images
+	@IMAGE=1 $(BIN)/pytest --numprocesses 0 -s tests/project/test_images.py $(ARGS)
+
 .PHONY: bench
 bench: setup ## Measure throughput, latency, start-up, growth and memory (ARGS="--help" for sizes)
 	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.benchmarks $(ARGS)
@@ -112,12 +124,12 @@ audit: setup ## Check what comes from others: known vulnerabilities, the lock, l
 lock: $(SETUP_DONE) ## Update requirements.lock from pyproject.toml, conf/jars.sha256 from conf/ivy.xml
 	@$(BIN)/uv pip compile --universal --generate-hashes --group dev --extra msk-iam --python-version 3.11 --no-header \
 	  --quiet --output-file requirements.lock pyproject.toml
-	@echo 'pip-audit>=2.10' | $(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header \
+	@printf 'pip-audit>=2.10\ntwine>=6.1\n' | $(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header \
 	  --quiet --output-file tests/support/audit.lock -
 	@echo 'mkdocs-material>=9.8' | $(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header \
 	  --quiet --output-file tests/support/site.lock -
 	@PYTHONPATH=.:tests/support $(BIN)/python -m jar_digests
 
 .PHONY: clean
-clean: ## Remove .venv and caches (not the jar cache, tables or checkpoints)
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## Remove .venv, dist and caches (not the jar cache, tables or checkpoints)
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

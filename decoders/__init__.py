@@ -1,4 +1,4 @@
-"""Decodes the records of Kafka's `__consumer_offsets`: bytes and Arrow in, values or reasons out.
+"""offsetlake's decoders of the records of `__consumer_offsets`: bytes and Arrow in, values or reasons out.
 
 Knows nothing of Spark, Kafka's clients or tables. `formats` declares every format once; the readers of single
 records (`rows`) and of columns (`columns`) follow from it. `messages` has the requests and responses.

@@ -1,4 +1,4 @@
-"""From Kafka's offsets topic to tables, queries and alerts.
+"""offsetlake: from Kafka's offsets topic to tables, queries and alerts.
 
 `decode_record` is the vectorized pandas UDF for raw records of the topic, `Tables` the tables under one root,
 `OffsetQueries` the questions that can be asked of them. docs/architecture.md shows the packages.

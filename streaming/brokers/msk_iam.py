@@ -99,7 +99,7 @@ class MskIam:
         except ModuleNotFoundError as error:
             raise MisuseError(
                 f"signing in by AWS IAM: expected the package aws-msk-iam-sasl-signer-python, found no "
-                f"module {error.name}. Install it: pip install 'offsetlake[msk-iam]'"
+                f"module {error.name}. Install it: pip install aws-msk-iam-sasl-signer-python"
             ) from error
         return partial(
             signed_token,

@@ -16,6 +16,7 @@ from streaming.cli.commands import (
     decode,
     expiry,
     history,
+    jars,
     job,
     lag,
     leftovers,
@@ -25,7 +26,7 @@ from streaming.cli.commands import (
     serve,
 )
 from streaming.cli.output import finish, open_closed_streams, print_error, stderr_optional, watched_output
-from streaming.model.errors import MisuseError, OffsetlakeError
+from streaming.model.errors import MissingLibraryError, MisuseError, OffsetlakeError
 
 
 def _of(*modules: ModuleType) -> list[click.Command]:
@@ -39,7 +40,7 @@ COMMANDS: Final[dict[str, list[click.Command]]] = {
     "Query the tables": _of(queries, history, lag),
     "Alerts and expiry": _of(alerts, expiry, leftovers, restore),
     "Serve": _of(serve),
-    "Tools": _of(maintain, decode),
+    "Tools": _of(maintain, decode, jars),
 }
 """All commands, under the section titles of the help."""
 
@@ -112,7 +113,15 @@ def _refuse_other_bytes(arguments: list[str]) -> None:
 
 
 class _Grouped(click.Group):
-    """Lists the commands under the titles of `COMMANDS`."""
+    """Lists the commands under the titles of `COMMANDS`, and explains missing libraries of one."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in ("streaming", "decoders"):  # a defect of ours
+                raise
+            raise MissingLibraryError(str(ctx.invoked_subcommand), error.name) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = [str(command.name) for commands in COMMANDS.values() for command in commands]

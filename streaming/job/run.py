@@ -27,7 +27,7 @@ from streaming.job.sole_job import sole_job, temporary_folders
 from streaming.job.sole_writer import sole_writer
 from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import ensure_jars
-from streaming.jvm.java import find_java
+from streaming.jvm.java import find_java, require_account
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
 from streaming.settings.model import Settings
@@ -95,6 +95,7 @@ def _with_reader(
     refuse_contradictions_of_job(settings)
     expect_many_rows()
     find_java()  # the jars may exist without it
+    require_account()
     tables = Tables(settings.tables.root, settings.tables.storage_options)
     tables.at_first().progress_if_any()  # before any waiting
     needs = java_needs(settings.source)

@@ -7,8 +7,6 @@ A jar set is one directory, which never changes afterwards: its name has a diges
 release of offsetlake uses another directory, and a running process keeps its jars. Ivy retrieves into a
 temporary directory beside it, which is then renamed: a killed download leaves no jar set, only Ivy's own
 downloads, from which the next attempt continues. A complete set needs neither network nor JVM.
-
-    python -m streaming.jvm.jars  # fill the cache with all that the commands need, with the demo's broker
 """
 
 import hashlib
@@ -16,8 +14,8 @@ import importlib.util
 import logging
 import os
 import re
+import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -38,8 +36,6 @@ _log = logging.getLogger(__name__)
 JarSet = Literal[
     "connector", "msk-iam", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"
 ]
-
-_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # only tests need the others
 
 _CLASSIFIER: Final = "{http://ant.apache.org/ivy/maven}classifier"
 
@@ -83,6 +79,13 @@ class JarError(OffsetlakeError):
         )
 
     @classmethod
+    def homeless(cls, uid: int) -> "JarError":
+        return cls(
+            f"jar cache: expected a folder in OFFSETLAKE_JARS, or a home folder of user {uid}, found "
+            "neither. Name a folder of your own in OFFSETLAKE_JARS."
+        )
+
+    @classmethod
     def no_ivy(cls, found: str) -> "JarError":
         return cls(
             f"retrieving jars: expected the Ivy jar of PySpark, found {found}. "
@@ -108,6 +111,24 @@ def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
     except OSError as error:
         raise JarError.unusable(cache, error) from error
     return directory
+
+
+def copy_jars(conf: JarSet, target: Path) -> Path:
+    """Copy a jar set from the cache, where it is retrieved if need be, into a folder that can become the
+    cache (OFFSETLAKE_JARS) of a machine without network access; a set that is there already is only checked.
+
+    Returns the directory of the set in there. Raises as `ensure_jars` does.
+    """
+    target = target.resolve()
+    directory = jar_directory(conf, target)
+    if difference_to_list(conf, directory) is not None and (source := ensure_jars(conf)) != directory:
+        try:
+            _make_cache(target)
+            with tempfile.TemporaryDirectory(dir=target, prefix=".copying-") as scratch:
+                _put_in_place(conf, Path(shutil.copytree(source, Path(scratch, conf))), directory)
+        except OSError as error:
+            raise JarError.unusable(target, error) from error
+    return ensure_jars(conf, cache=target)
 
 
 def difference_to_list(conf: JarSet, directory: Path) -> str | None:
@@ -155,11 +176,16 @@ def sha256_of(file: Path) -> str:
 
 
 def default_cache(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the cache directory: OFFSETLAKE_JARS, else `offsetlake/jars` in the user's cache directory."""
-    if chosen := environment.get("OFFSETLAKE_JARS"):
-        return Path(chosen).expanduser().resolve()
+    """Return the cache directory: OFFSETLAKE_JARS, else `offsetlake/jars` in the user's cache directory.
+
+    Raises `JarError` for a user without a home folder, as in containers.
+    """
+    chosen = environment.get("OFFSETLAKE_JARS")
     user_cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(user_cache).expanduser().resolve() / "offsetlake" / "jars"
+    try:
+        return Path(chosen or f"{user_cache}/offsetlake/jars").expanduser().resolve()
+    except RuntimeError as error:  # of expanduser
+        raise JarError.homeless(os.getuid()) from error
 
 
 def ivy_file() -> Path:
@@ -184,9 +210,7 @@ def _has_listed_names(conf: JarSet, directory: Path) -> bool:
 def _retrieve(conf: JarSet, directory: Path) -> None:
     """Let Ivy fill a temporary directory, check it against the list, and rename it in one step."""
     cache = directory.parent
-    for folder in (*reversed(cache.parents), cache):  # `parents=True` would apply the umask
-        folder.mkdir(_MODE, exist_ok=True)
-    refuse_replaceable(cache, "jar cache")
+    _make_cache(cache)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".retrieving-") as scratch:
         retrieved = Path(scratch) / conf
         log = cache / f"ivy-{conf}.log"
@@ -198,6 +222,12 @@ def _retrieve(conf: JarSet, directory: Path) -> None:
             _forget_downloads(conf, cache)
             raise JarError.others(conf, difference, log)
         _put_in_place(conf, retrieved, directory)
+
+
+def _make_cache(cache: Path) -> None:
+    for folder in (*reversed(cache.parents), cache):  # `parents=True` would apply the umask
+        folder.mkdir(_MODE, exist_ok=True)
+    refuse_replaceable(cache, "jar cache")
 
 
 def _forget_downloads(conf: JarSet, cache: Path) -> None:
@@ -288,11 +318,6 @@ def _ivy_jar() -> Path:
     return ivy
 
 
-def _identity(directory: Path) -> int | None:
-    """Identify a directory, to notice its replacement by another one."""
-    return directory.stat().st_ino if directory.exists() else None
-
-
 def _kind_of_failure(log: Path) -> str:
     if "Server access error" in log.read_text(errors="replace"):
         return "no registry could be reached"
@@ -303,23 +328,3 @@ def _telling_line(log: Path) -> str:
     text = log.read_text(errors="replace")
     found = (match[0].strip() for pattern in _EXPLAINING if (match := pattern.search(text)))
     return next(found, "nothing that explains it")
-
-
-def main() -> int:
-    """Fill the cache with all that the commands need, print the result, and return the exit code."""
-    for conf in _WANTED_BY_USERS:
-        started = time.monotonic()
-        before = _identity(jar_directory(conf, default_cache()))
-        try:
-            directory = ensure_jars(conf)
-        except OffsetlakeError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
-        is_same = _identity(directory) == before
-        how = "already there" if is_same else f"retrieved in {time.monotonic() - started:.1f} s"
-        print(f"{conf}: {len(listed_jars(conf))} jars in {directory} ({how})")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,7 @@
 """Finds the Java for Spark, Ivy and the local broker, and checks its version."""
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -32,6 +33,13 @@ class JavaError(OffsetlakeError):
         return cls(f"{_EXPECTED}, found Java {version} at {java}. {_HINT}")
 
     @classmethod
+    def no_account(cls, uid: int) -> "JavaError":
+        return cls(
+            f"starting Spark: expected that user {uid} has an account (a line in /etc/passwd), found none; "
+            "Hadoop asks for its name. In a container, run as a user that its image has."
+        )
+
+    @classmethod
     def unusable(cls, java: Path, found: str) -> "JavaError":
         """The program does not behave like Java."""
         return cls(f"{_EXPECTED}, found that `{java} -version` does not name its version: {found}. {_HINT}")
@@ -47,6 +55,14 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
     if version < MINIMUM_JAVA:
         raise JavaError.too_old(java, version)
     return java
+
+
+def require_account() -> None:
+    """Raise `JavaError` if the user of this process has no account; containers may run as any user id."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError as error:
+        raise JavaError.no_account(os.getuid()) from error
 
 
 def java_version(java: Path) -> int:

@@ -22,6 +22,16 @@ class MisuseError(OffsetlakeError):
     exit_code = 2
 
 
+class MissingLibraryError(OffsetlakeError):
+    """A Python module of others is missing, as in an installation for queries and `serve` alone."""
+
+    def __init__(self, what: str, module: str | None) -> None:
+        super().__init__(
+            f"{what}: expected the Python module {module}, found none: this installation has only what "
+            "queries and `offsetlake serve` need. Install offsetlake with all its dependencies."
+        )
+
+
 class OtherFormatError(MisuseError):
     """Data in the format of another release."""
 

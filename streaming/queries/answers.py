@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from streaming.model.errors import MissingLibraryError
 from streaming.queries.as_of import AsOf
 
 if TYPE_CHECKING:
@@ -135,7 +136,11 @@ class Answer:
         return self.rows
 
     def to_pandas(self) -> "pd.DataFrame":
-        frame: pd.DataFrame = self.rows.to_pandas()
+        """Return the rows as a data frame. Raises `MissingLibraryError` without pandas."""
+        try:
+            frame: pd.DataFrame = self.rows.to_pandas()
+        except ModuleNotFoundError as error:
+            raise MissingLibraryError("to_pandas", error.name) from error
         return frame
 
 

@@ -205,7 +205,7 @@ def test_what_the_two_clients_cannot_both_follow_is_refused_by_name(
 def test_without_the_package_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     monkeypatch.delitem(sys.modules, "streaming.brokers.msk_tokens", raising=False)
-    with pytest.raises(MisuseError, match=r"pip install 'offsetlake\[msk-iam\]'$"):
+    with pytest.raises(MisuseError, match=r"pip install aws-msk-iam-sasl-signer-python$"):
         librdkafka_settings({**OF_MECHANISM, "bootstrap.servers": BROKERS})
 
 

@@ -3,8 +3,6 @@
 import os
 import re
 import shlex
-import subprocess
-import sys
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -18,13 +16,15 @@ from streaming.jvm import jars
 from streaming.jvm.jars import (
     JarError,
     JarSet,
+    copy_jars,
     default_cache,
     ensure_jars,
     jar_directory,
     listed_digests,
     listed_jars,
 )
-from streaming.jvm.java import JavaError, find_java, parse_java_version
+from streaming.jvm.java import JavaError, find_java, parse_java_version, require_account
+from streaming.jvm.ownership import ForeignFileError
 
 VERSION_17 = 'openjdk version "17.0.15" 2025-04-15'
 IVYS_NAME_OF_CLASSIFIERS = 'xmlns:maven="http://ant.apache.org/ivy/maven"'
@@ -151,6 +151,20 @@ class TestCacheDirectory:
         assert default_cache({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "offsetlake" / "jars"
         assert default_cache({}) == Path.home().resolve() / ".cache" / "offsetlake" / "jars"
 
+    def test_a_user_without_home_is_told_to_name_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)  # nobody has so high an id
+        with pytest.raises(JarError, match=r"^jar cache: expected a folder in OFFSETLAKE_JARS, or a home"):
+            default_cache({})
+
+    def test_a_user_without_account_is_told_so_before_spark_starts(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        require_account()
+        monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)
+        with pytest.raises(JavaError, match=r"expected that user 4000000000 has an account"):
+            require_account()
+
     def test_another_list_is_another_directory(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = jar_directory("connector", cache)
         monkeypatch.setattr(jars, "listed_jars", lambda conf: frozenset({f"{conf}-1.jar"}))
@@ -276,56 +290,37 @@ class TestRetrieval:
             ensure_jars("connector", cache=cache)
 
 
-class TestCommand:
-    def test_it_says_what_it_did(
-        self,
-        cache: Path,
-        java_home: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
+class TestCopies:
+    @pytest.fixture(autouse=True)
+    def filled(self, cache: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OFFSETLAKE_JARS", str(cache))
-        fills = "; ".join(
-            f'case "$*" in *"-confs {conf} "*) {fill_with(listed_jars(conf))};; esac'
-            for conf in get_args(JarSet)
-        )
-        fake_java(java_home, run=fills)
-        assert jars.main() == 0
-        assert re.search(r"connector: 5 jars in .* \(retrieved in \d+\.\d s\)", capsys.readouterr().out)
-        assert jars.main() == 0
-        assert "broker: 46 jars in" in (again := capsys.readouterr().out)
-        assert again.count("(already there)") == 3
+        fake_java(java_home, run=fill_with(listed_jars("connector")))
 
-    def test_a_failure_is_one_line_and_exit_code_1(
-        self,
-        cache: Path,
-        java_home: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+    def test_a_copy_needs_no_java_afterwards(
+        self, tmp_path: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("OFFSETLAKE_JARS", str(cache))
-        assert jars.main() == 1
-        assert re.fullmatch(r"error: looking for Java: .*\n", capsys.readouterr().err)
+        copied = copy_jars("connector", tmp_path / "copy")
+        monkeypatch.setenv("JAVA_HOME", "/nowhere")
+        assert ensure_jars("connector", cache=tmp_path / "copy") == copied
+        assert {jar.name for jar in copied.iterdir()} == listed_jars("connector")
+        assert [one.name for one in (tmp_path / "copy").iterdir()] == [copied.name]
 
-    def test_so_is_a_cache_that_cannot_be_read(
-        self, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        for name in jars.listed_jars("connector"):
-            (jars.jar_directory("connector", cache.resolve()) / name).mkdir(parents=True)
-        monkeypatch.setenv("OFFSETLAKE_JARS", str(cache))
-        assert jars.main() == 1
-        assert re.fullmatch(r"error: jar cache .*: expected to read .*\n", capsys.readouterr().err)
+    def test_a_set_in_the_cache_itself_is_only_retrieved(self, cache: Path) -> None:
+        assert copy_jars("connector", cache) == jar_directory("connector", cache)
 
+    def test_a_changed_copy_is_replaced(self, tmp_path: Path) -> None:
+        jar = next(copy_jars("connector", tmp_path / "copy").iterdir())
+        jar.write_text("changed")
+        copy_jars("connector", tmp_path / "copy")
+        assert jar.read_text() == jar.name
 
-def test_filling_the_cache_as_a_module_warns_of_nothing(java_home: Path, cache: Path) -> None:
-    fake_java(java_home, version=VERSION_11)
-    ran = subprocess.run(
-        [sys.executable, "-m", "streaming.jvm.jars"],
-        cwd=Path(__file__).parents[2],
-        env={"JAVA_HOME": str(java_home), "OFFSETLAKE_JARS": str(cache), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "RuntimeWarning" not in ran.stderr
-    assert ran.stderr.startswith("error: ")
+    def test_a_folder_that_others_may_write_is_refused(self, tmp_path: Path) -> None:
+        copy_jars("connector", tmp_path / "copy")
+        (tmp_path / "copy").chmod(0o777)
+        with pytest.raises(ForeignFileError):
+            copy_jars("connector", tmp_path / "copy")
+
+    def test_a_file_in_the_place_of_the_folder_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "copy").touch()
+        with pytest.raises(JarError, match=r"jar cache .*copy: expected to read and write there"):
+            copy_jars("connector", tmp_path / "copy")

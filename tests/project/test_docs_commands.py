@@ -33,6 +33,7 @@ NODE_EXPORTER: Final = "/var/lib/node_exporter"
 JOB: Final = f"offsetlake run --bootstrap-server {BROKER}"
 ELSEWHERE: Final = {
     r"make ": "targets of the Makefile",
+    r"(pipx|uv|readers/bin/offsetlake) |offsetlake demo": "installations; `make dist` tries them",
     r"kafka-acls |export KAFKA_PASSWORD|.*kafka:9093": "test_secured.py, on a broker that asks for them",
     r".*--master spark://": "test_cluster.py, on a cluster of Spark",
     r"kafka-consumer-groups ": "a tool of Kafka's; test_expiry_on_broker.py does the same with the file",

@@ -2,8 +2,8 @@
 
     python -m audit  # with tests/support on the path, as `make audit` has it
 
-pip-audit gets an environment of its own, `.venv/audit`, from `audit.lock`. Exit code 1: something was found,
-or could not be checked, which the last line says.
+pip-audit and twine (`make dist`) get an environment of their own, `.venv/audit`, from `audit.lock`. Exit code
+1: something was found, or could not be checked, which the last line says.
 """
 
 import json
@@ -121,11 +121,11 @@ def _verdict(found: int, unchecked: list[str]) -> str:
 
 def vulnerabilities() -> Iterator[str]:
     """Ask PyPI, by pip-audit, about every version in the lock."""
-    tool = _tool()
+    pip_audit = tool("pip-audit")
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
         options = ["--require-hashes", "--disable-pip", "--progress-spinner", "off", "--format", "json"]
-        ran = _run([str(tool), *options, "--requirement", str(LOCK), "--output", str(report)])
+        ran = _run([str(pip_audit), *options, "--requirement", str(LOCK), "--output", str(report)])
         if not report.is_file():
             raise NotCheckedError(f"pip-audit could not have its data (offline?): {_last_line(ran)}")
         yield from of_report(json.loads(report.read_text()))
@@ -153,18 +153,18 @@ def of_report(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _tool() -> Path:
-    """Return pip-audit, of an environment of its own, which is made if it is not that of its lock."""
+def tool(name: str) -> Path:
+    """Return a program of the tools' own environment, which is made if it is not that of its lock."""
     environment = Path(sys.prefix, "audit")
     made_of = environment / "made-of.lock"
     if not made_of.is_file() or made_of.read_bytes() != TOOL_LOCK.read_bytes():
         uv = str(Path(sys.executable).with_name("uv"))
-        _run([uv, "venv", "--clear", str(environment)], why="making an environment for pip-audit")
+        _run([uv, "venv", "--clear", str(environment)], why="making an environment for the tools")
         options = ["--python", str(environment), "--require-hashes", "--only-binary", ":all:"]
         install = [uv, "pip", "install", *options, "--requirement", str(TOOL_LOCK)]
-        _run(install, why="installing pip-audit (offline?)")
+        _run(install, why="installing pip-audit and twine (offline?)")
         made_of.write_bytes(TOOL_LOCK.read_bytes())
-    return environment / "bin" / "pip-audit"
+    return environment / "bin" / name
 
 
 def _run(command: list[str], *, why: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,45 @@
+"""The command that retrieves jars before a job or the demo needs them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from streaming.jvm.jars import JarSet
+
+_SETS: "Final[tuple[JarSet, ...]]" = ("connector", "msk-iam", "broker", "tools")
+_DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
+
+
+@click.command()
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Copy them into this folder, which can then be OFFSETLAKE_JARS.  [default: fill the cache]",
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    type=click.Choice(_SETS),
+    help="A set of jars: connector (the job), msk-iam (the job with AWS IAM), broker and tools (the demo); "
+    f"can be repeated.  [default: {', '.join(_DEFAULT)}]",
+)
+def jars(to: Path | None, sets: "tuple[JarSet, ...]") -> None:
+    """Retrieve the jars of the job and of the demo, so that they start without network access.
+
+    With --to, set OFFSETLAKE_JARS to the folder, or to a copy of it elsewhere.
+
+    Each jar is compared with the SHA-256 of this release. Jars that are there already are only checked.
+
+    \b
+      offsetlake jars
+      offsetlake jars --to /srv/jars --set connector
+    """
+    from streaming.jvm.jars import copy_jars, ensure_jars, listed_jars
+
+    for conf in sets or _DEFAULT:
+        directory = ensure_jars(conf) if to is None else copy_jars(conf, to)
+        print(f"{conf}: {len(listed_jars(conf))} jars in {directory}", flush=True)
