@@ -36,10 +36,18 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 _log = logging.getLogger(__name__)
 
 JarSet = Literal[
-    "connector", "msk-iam", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"
+    "connector",
+    "msk-iam",
+    "s3a",
+    "broker",
+    "tools",
+    "tools-3.9.2",
+    "tools-2.8.2",
+    "broker-3.9.2",
+    "broker-4.4.0",
 ]
 
-_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # only tests need the others
+_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # settings or tests need the others
 
 _CLASSIFIER: Final = "{http://ant.apache.org/ivy/maven}classifier"
 
