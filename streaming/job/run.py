@@ -31,8 +31,8 @@ from streaming.jvm.java import find_java
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
 from streaming.settings.model import Settings
-from streaming.spark.checkpoint import is_on_s3
 from streaming.spark.java_errors import end_of_jvm
+from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
 from streaming.spark.worker_memory import expect_many_rows
@@ -125,6 +125,9 @@ def _with_reader(
                 java_options=options,
             )
         try:
+            if is_on_s3(settings.job.checkpoint):
+                with listener.waiting(f"looking at the checkpoint {settings.job.checkpoint}"):
+                    refuse_unusable(spark, settings.job.checkpoint)
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be starting
                     start_warm_up(spark)

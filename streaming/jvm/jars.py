@@ -47,7 +47,11 @@ JarSet = Literal[
     "broker-4.4.0",
 ]
 
-_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = ("connector", "broker", "tools")  # settings or tests need the others
+_WANTED_BY_USERS: Final[tuple[JarSet, ...]] = (
+    "connector",
+    "broker",
+    "tools",
+)  # settings or tests need the others
 
 _CLASSIFIER: Final = "{http://ant.apache.org/ivy/maven}classifier"
 

@@ -22,11 +22,6 @@ def checkpoint_uri(path: str) -> str:
     return path if "://" in path else Path(path).resolve().as_uri()
 
 
-def is_on_s3(path: str) -> bool:
-    """Whether the checkpoint is on S3, which requires Hadoop's module for it."""
-    return path.startswith("s3a://")
-
-
 class Checkpoint:
     """The checkpoint of a streaming query, on any file system that Spark can reach."""
 

@@ -22,8 +22,9 @@ from streaming.common.conf_dir import conf_dir
 from streaming.jvm.log_file import output_to
 from streaming.settings.created_files import umask_of
 from streaming.settings.model import JobSettings, SparkSettings
-from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri, is_on_s3
+from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
 from streaming.spark.java_errors import OF_CONNECTIONS, quiet_py4j
+from streaming.spark.s3_checkpoint import is_on_s3, settings_of_s3
 from streaming.spark.source import SESSION_CONF
 from streaming.spark.warm_up import start_workers
 
@@ -140,27 +141,6 @@ _LOCAL_CHECKPOINT: Final[Mapping[str, str]] = {
 }
 """Settings if the checkpoint is a local folder."""
 
-_S3_CHECKPOINT: Final[Mapping[str, str]] = {
-    # Spark's default there, by name: this manager reports every write that failed. See docs/decisions/0038.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
-    ),
-    # Spark's checksums are files of their own: twice the requests. The store has checksums of its objects.
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # Settings of the user, then the sources of credentials that delta-rs has for the tables.
-    "spark.hadoop.fs.s3a.aws.credentials.provider": (
-        "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
-        "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,"
-        "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
-    ),
-    "spark.hadoop.fs.s3a.path.style.access": "true",  # as delta-rs does
-    "spark.hadoop.fs.s3a.buffer.dir": "${java.io.tmpdir}",  # the job's own folder, if Spark's master is local
-    "spark.hadoop.fs.s3a.input.stream.type": "classic",  # the default sends more requests for small objects
-}
-"""Settings if the checkpoint is on S3."""
-
-_S3_REGION: Final = "spark.hadoop.fs.s3a.endpoint.region"
-_REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 _COLLECTOR: Final = (
     "-XX:+UseSerialGC",
@@ -362,13 +342,12 @@ def session_conf(
     of_all = [f"-D{name}={value}" for name, value in (properties or {}).items()]
     options = [*_java_options(users_options), *of_all, *java_options, users_options]
     is_folder = checkpoint_uri(job.checkpoint).startswith("file:")
-    of_s3 = {**_S3_CHECKPOINT, **_region_of(environment)} if is_on_s3(job.checkpoint) else {}
     conf = {
         **_CONF,
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
         **(_LOCAL_CHECKPOINT if is_folder else {}),
         **(_LOCAL_FILES if is_folder and spark.is_local else {}),
-        **of_s3,
+        **(settings_of_s3(environment) if is_on_s3(job.checkpoint) else {}),
         **({_UMASK: f"{umask_of(job.readable_by_group):03o}"} if spark.is_local else {}),
         "spark.driver.memory": spark.driver_memory,
         STATE_PARTITIONS: str(job.state_partitions),
@@ -382,12 +361,6 @@ def session_conf(
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
         **({_EXECUTORS_OPTIONS: " ".join([*of_all, conf.get(_EXECUTORS_OPTIONS, "")])} if of_all else {}),
     }
-
-
-def _region_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting with the region of the environment, which executors elsewhere may not have."""
-    regions = filter(None, (environment.get(name) for name in _REGION_VARIABLES))
-    return {_S3_REGION: region for region in [*regions][:1]}
 
 
 def _connector(
