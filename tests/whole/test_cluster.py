@@ -150,7 +150,7 @@ def check_secrecy(directory: Path, ui_port: int) -> None:
     of_ui = f"{ui}/api/v1/applications/{application['id']}"
     pages = [f"{ui}/environment/", f"{of_ui}/environment", f"{of_ui}/sql?details=true&planDescription=true"]
     shown = {page: text_of(page) for page in pages}
-    assert all("fs.s3a" in shown[page] for page in pages[:2])
+    assert any("fs.s3a" in text for text in shown.values())
     logs = {
         str(file): file.read_text(errors="replace")
         for file in [*directory.glob("*.log"), *directory.glob("*.txt"), *directory.glob("*/app-*/*/std*")]
