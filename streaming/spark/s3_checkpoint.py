@@ -24,7 +24,9 @@ _SETTINGS: Final[Mapping[str, str]] = {
         "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
     ),
     "spark.hadoop.fs.s3a.path.style.access": "true",  # as delta-rs does
-    "spark.hadoop.fs.s3a.buffer.dir": "${java.io.tmpdir}",  # the job's own folder, if Spark's master is local
+    # Data waits for its upload in memory, in parts of this size: files would be readable by other users.
+    "spark.hadoop.fs.s3a.fast.upload.buffer": "bytebuffer",
+    "spark.hadoop.fs.s3a.multipart.size": "8M",
     "spark.hadoop.fs.s3a.input.stream.type": "classic",  # the default has a cache, for large objects
 }
 
