@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -296,9 +297,16 @@ def test_a_second_job_is_refused_and_replaces_only_one_that_no_longer_works(
 # --- the checkpoint on S3, too -----------------------------------------------------------------------------
 
 
+@pytest.fixture
+def two_folders() -> Iterator[tuple[str, str]]:
+    """Folders for temporary files, as on two machines; with short paths, since long ones are not used."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        yield one, other
+
+
 @pytest.mark.timeout(900)
 def test_two_drivers_on_one_checkpoint_the_second_replaces_only_one_that_no_longer_works(
-    make_broker: BrokerFactory, object_store: ObjectStore, tmp_path: Path
+    make_broker: BrokerFactory, object_store: ObjectStore, tmp_path: Path, two_folders: tuple[str, str]
 ) -> None:
     bootstrap = make_broker(offsets_partitions=2).bootstrap_servers
     kafka.create_topics(bootstrap, {"t": 1})
@@ -312,9 +320,9 @@ def test_two_drivers_on_one_checkpoint_the_second_replaces_only_one_that_no_long
             checkpoint=checkpoint,
             table_root=root,
             storage_options=options,
-            environment={**options, "TMPDIR": str(folder_of(tmp_path / name))},
+            environment={**options, "TMPDIR": folder},
         )
-        for name in ("first", "second")
+        for name, folder in zip(("first", "second"), two_folders, strict=True)
     )
     try:
         first.start()
@@ -347,13 +355,6 @@ def test_two_drivers_on_one_checkpoint_the_second_replaces_only_one_that_no_long
                 print(job.output)
     check_history(first.tables)
     assert first.tables.progress().generation == 0, "a rebuild that nobody asked for"
-
-
-def folder_of(path: Path) -> Path:
-    """Create a folder for temporary files: as on two machines, each driver has one of its own."""
-    folder = path / "tmp"
-    folder.mkdir(parents=True)
-    return folder
 
 
 def committed_at_end(job: JobProcess) -> int:
@@ -432,6 +433,9 @@ def test_with_a_checkpoint_on_s3_the_job_goes_on_after_kills_on_a_bad_day(
 def test_a_store_that_cannot_have_the_checkpoint_is_told_before_anything_is_read(
     broker: LocalBroker, object_store: ObjectStore, tmp_path: Path, changed: dict[str, str], told: str
 ) -> None:
+    topic = tmp_path.name
+    kafka.create_topics(broker.bootstrap_servers, {topic: 1})
+    kafka.commit_offsets(broker.bootstrap_servers, "g", {(topic, 0): 1})  # so that there is something to read
     with answering(301, "PermanentRedirect", "Use another endpoint.") as redirect:
         environment = object_store.options() | changed
         if environment["AWS_ENDPOINT_URL"] == "a redirect":
