@@ -30,7 +30,12 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.hadoop.fs.s3a.input.stream.type": "classic",  # the default has a cache, for large objects
 }
 
-_REGION: Final = "spark.hadoop.fs.s3a.endpoint.region"
+_OF_ENVIRONMENT: Final = (
+    ("AWS_ENDPOINT_URL", "spark.hadoop.fs.s3a.endpoint"),
+    ("AWS_DEFAULT_REGION", "spark.hadoop.fs.s3a.endpoint.region"),
+    ("AWS_REGION", "spark.hadoop.fs.s3a.endpoint.region"),
+)
+"""Variables that Hadoop does not read, and their settings; of two for the same setting the last one wins."""
 
 _QUICK: Final[Mapping[str, str]] = {
     "fs.s3a.attempts.maximum": "3",
@@ -79,10 +84,10 @@ def is_on_s3(path: str) -> bool:
 
 
 def settings_of_s3(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a session whose checkpoint is on S3. Executors elsewhere may lack the region of
-    this environment; Spark itself passes its keys and its AWS_ENDPOINT_URL on."""
-    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
-    return {**_SETTINGS, **({_REGION: region} if region else {})}
+    """Return the settings of a session whose checkpoint is on S3, without keys: those of the environment are
+    passed on to executors by Spark itself."""
+    given = {setting: environment[name] for name, setting in _OF_ENVIRONMENT if environment.get(name)}
+    return {**_SETTINGS, **given}
 
 
 def refuse_unusable(spark: SparkSession, path: str) -> None:

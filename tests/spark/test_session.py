@@ -81,10 +81,13 @@ def test_a_checkpoint_on_s3_is_written_by_the_manager_that_reports_failures(tmp_
         ({}, None),
     ],
 )
-def test_executors_get_the_region_of_the_drivers_environment_and_no_keys_by_settings(
+def test_executors_get_address_and_region_of_the_drivers_environment_and_no_keys_by_settings(
     environment: dict[str, str], expected: str | None, tmp_path: Path
 ) -> None:
     settings = read_settings(options=OF_S3)
+    address = {"AWS_ENDPOINT_URL": "https://s3.example.com"}
+    conf = session_conf(settings.spark, settings.job, tmp_path, environment=environment | address)
+    assert conf["spark.hadoop.fs.s3a.endpoint"] == "https://s3.example.com"
     secret = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cr3t"}
     conf = session_conf(settings.spark, settings.job, tmp_path, environment=environment | secret)
     assert conf.get(REGION) == expected
