@@ -15,8 +15,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
     ),
-    # Spark's checksums are files of their own: twice the requests. The store has checksums of its objects.
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Settings of the user, then the sources of credentials that delta-rs has for the tables.
     "spark.hadoop.fs.s3a.aws.credentials.provider": (
         "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
