@@ -61,11 +61,11 @@ test-sign-in: setup ## Sign in with tokens of a real Keycloak, which is download
 	@SIGN_IN=1 KAFKA=$(KAFKA) $(BIN)/pytest -s tests/job/test_keycloak.py $(ARGS)
 
 .PHONY: test-cluster
-test-cluster: setup ## Run the job on a Spark cluster of two workers and kill one
+test-cluster: setup ## Run the job on a Spark cluster of two workers and kill one; also with everything on S3, and kill the driver
 	@CLUSTER=1 $(BIN)/pytest -s tests/whole/test_cluster.py $(ARGS)
 
 .PHONY: test-s3
-test-s3: setup ## Kill the job repeatedly with its tables on a real S3 server that refuses and loses requests (S3_KILLS=10 S3_SEED=1)
+test-s3: setup ## Kill the job repeatedly with its tables, and its checkpoint, on a real S3 server that refuses and loses requests (S3_KILLS=10 S3_SEED=1)
 	@S3=1 KAFKA=$(KAFKA) $(BIN)/pytest -s tests/whole/test_job_on_s3.py tests/whole/test_object_store.py $(ARGS)
 
 .PHONY: dist

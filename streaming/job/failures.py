@@ -26,6 +26,9 @@ _STATE_SCHEMA_GONE: Final = re.compile(
 """Spark's error for a missing file named in an operator's metadata, by absolute path. The file system
 determines which exception it is."""
 
+_OTHER_JOB: Final = "Multiple streaming jobs detected"
+"""Spark's error when another driver has logged the batch that this one has planned."""
+
 LATEST_TIMESTAMP_MS: Final = 9_223_372_036_854_775
 """The latest record timestamp that fits into Spark's microseconds."""
 
@@ -111,6 +114,11 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
             f"{doing}: expected the checkpoint where it was created, with {moved['file']}, found no such "
             "file. A checkpoint cannot be moved: Spark stores its path in it. Put it back, or run "
             "`offsetlake rebuild`, which creates a new one and keeps the tables."
+        )
+    if _OTHER_JOB in said:
+        return MisuseError(
+            f"{doing}: expected to be the only job on the checkpoint, found a batch of another one there. "
+            "That job goes on with the tables; stop one of them."
         )
     if _SILENT.search(f"{cause} {said}"):
         return BrokersSilentError(f"{doing} failed: {said}")

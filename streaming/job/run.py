@@ -26,12 +26,13 @@ from streaming.job.reporter import BatchReport, Reporter
 from streaming.job.sole_job import sole_job, temporary_folders
 from streaming.job.sole_writer import sole_writer
 from streaming.jvm.class_archive import archive_options, archiving_options
-from streaming.jvm.jars import ensure_jars
+from streaming.jvm.jars import JarSet, ensure_jars
 from streaming.jvm.java import find_java, require_account
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
 from streaming.settings.model import Settings
 from streaming.spark.java_errors import end_of_jvm
+from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
 from streaming.spark.worker_memory import expect_many_rows
@@ -99,8 +100,9 @@ def _with_reader(
     tables = Tables(settings.tables.root, settings.tables.storage_options)
     tables.at_first().progress_if_any()  # before any waiting
     needs = java_needs(settings.source)
+    of_checkpoint: tuple[JarSet, ...] = ("s3a",) if is_on_s3(settings.job.checkpoint) else ()
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
-        jars, *more_jars = map(ensure_jars, ("connector", *needs.jar_sets))
+        jars, *more_jars = map(ensure_jars, ("connector", *of_checkpoint, *needs.jar_sets))
     broker = Broker(settings.source)
     limit_ms = settings.source.connect_timeout_ms if ends else None
     facts = broker.wait_for_topic(stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
@@ -124,6 +126,9 @@ def _with_reader(
                 java_options=options,
             )
         try:
+            if is_on_s3(settings.job.checkpoint):
+                with listener.waiting(f"looking at the checkpoint {settings.job.checkpoint}"):
+                    refuse_unusable(spark, settings.job.checkpoint)
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be starting
                     start_warm_up(spark)

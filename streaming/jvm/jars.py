@@ -34,7 +34,15 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 _log = logging.getLogger(__name__)
 
 JarSet = Literal[
-    "connector", "msk-iam", "broker", "tools", "tools-3.9.2", "tools-2.8.2", "broker-3.9.2", "broker-4.4.0"
+    "connector",
+    "msk-iam",
+    "s3a",
+    "broker",
+    "tools",
+    "tools-3.9.2",
+    "tools-2.8.2",
+    "broker-3.9.2",
+    "broker-4.4.0",
 ]
 
 _CLASSIFIER: Final = "{http://ant.apache.org/ivy/maven}classifier"

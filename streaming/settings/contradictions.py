@@ -1,5 +1,6 @@
 """Conflicting settings: each is valid, but together they would produce wrong answers."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -146,6 +147,11 @@ def _of_places(settings: Settings) -> Iterator[str]:
             f"tables.root ({settings.tables.root}) and job.checkpoint ({settings.job.checkpoint}) overlap, "
             "and each is cleaned up on its own. Set two separate folders."
         )
+    if settings.job.checkpoint.startswith("s3://") and "spark.hadoop.fs.s3.impl" not in settings.spark.conf:
+        yield (
+            f"job.checkpoint is {settings.job.checkpoint}, but Spark writes the checkpoint, and names S3 "
+            f"s3a. Set s3a{settings.job.checkpoint.removeprefix('s3')} (tables have s3://)."
+        )
     if not settings.spark.is_local and "://" not in settings.job.checkpoint:
         yield (
             f"spark.master is {settings.spark.master}, whose executors store their state under "
@@ -162,7 +168,7 @@ def _of_spark(settings: Settings) -> Iterator[str]:
 
 
 def _place(path: str) -> str:
-    path = path.removeprefix("file://")
+    path = re.sub("^s3a://", "s3://", path.removeprefix("file://"))
     return path.rstrip("/") if "://" in path else str(Path(path).resolve())
 
 

@@ -20,8 +20,9 @@ _HINTS: Final = {
     "SslAuthenticationException": "Check the TLS settings (--command-config).",
     "SSLHandshakeException": "Check the TLS settings (--command-config).",
     "LoginException": "Check sasl.jaas.config (--command-config).",
+    "S3Exception": "The store refused a request for the checkpoint (docs/operations.md#checkpoints-on-s3).",
 }
-"""Advice about errors of Kafka's Java client, by the simple name of their class."""
+"""Advice about errors of Kafka's Java client and of AWS's for S3, by the simple name of their class."""
 
 NO_MESSAGE: Final = "no message"
 

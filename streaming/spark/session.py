@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
@@ -23,6 +24,7 @@ from streaming.settings.created_files import umask_of
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
 from streaming.spark.java_errors import OF_CONNECTIONS, quiet_py4j
+from streaming.spark.s3_checkpoint import is_on_s3, settings_of_s3
 from streaming.spark.source import SESSION_CONF
 from streaming.spark.warm_up import start_workers
 
@@ -187,7 +189,13 @@ def start_session(
     # keeps freed memory: 300 MiB while a topic is first read.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     settings = session_conf(
-        spark, job, jars, more_jars=more_jars, properties=properties, java_options=java_options
+        spark,
+        job,
+        jars,
+        more_jars=more_jars,
+        properties=properties,
+        java_options=java_options,
+        environment=os.environ,
     )
     conf = SparkConf().setAppName("offsetlake").setMaster(spark.master).setAll([*settings.items()])
     _leave_end_of_jvm_to_errors()
@@ -328,6 +336,7 @@ def session_conf(
     more_jars: Sequence[Path] = (),
     properties: Mapping[str, str] | None = None,
     java_options: Sequence[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     users_options = spark.conf.get("spark.driver.extraJavaOptions", "")
     of_all = [f"-D{name}={value}" for name, value in (properties or {}).items()]
@@ -338,6 +347,7 @@ def session_conf(
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
         **(_LOCAL_CHECKPOINT if is_folder else {}),
         **(_LOCAL_FILES if is_folder and spark.is_local else {}),
+        **(settings_of_s3(environment) if is_on_s3(job.checkpoint) else {}),
         **({_UMASK: f"{umask_of(job.readable_by_group):03o}"} if spark.is_local else {}),
         "spark.driver.memory": spark.driver_memory,
         STATE_PARTITIONS: str(job.state_partitions),

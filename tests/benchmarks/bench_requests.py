@@ -1,15 +1,17 @@
 """How many requests the job sends to an object store: `make bench ARGS="--only requests"`.
 
 The real command with its defaults, tables on a real S3 server, and a proxy between that counts: while groups
-commit all the time, and at rest.
+commit all the time, and at rest. First with the checkpoint in a local folder, then on S3, too.
 """
 
 import argparse
+import re
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import kafka_clients as kafka
@@ -24,6 +26,8 @@ PRICES: Final = {"PUT": 5e-6, "POST": 5e-6, "LIST": 5e-6, "GET": 4e-7, "HEAD": 4
 """USD for a request: S3 Standard, us-east-1."""
 
 _DAY_S: Final = 86_400
+_TOOK: Final = re.compile(r"changed.* in (\S+) s$", re.MULTILINE)
+"""How long a batch took, as the job says."""
 _SETTLED_S: Final = 150.0  # the first round of maintenance is over
 _GROUPS, _PARTITIONS = 20, 6
 
@@ -48,18 +52,21 @@ def measure(options: argparse.Namespace) -> None:
             kafka.create_topics(bootstrap, {"t": _PARTITIONS})
             commit(bootstrap, 0)
             through = store.options(endpoint=proxy.endpoint)
-            job = WatchedJob(
-                folder / "job",
-                bootstrap,
-                table_root=store.new_root(),
-                storage_options=store.options(),
-                environment=through,
-            )
-            with job:
-                kafka.wait_until(lambda: job.said(BATCH_LINE), "the first batch", timeout_s=300)
-                following(lambda number: commit(bootstrap, number), _SETTLED_S)
-                window("following", job, proxy, seconds, lambda number: commit(bootstrap, number))
-                window("at rest", job, proxy, seconds, lambda _number: None)
+            for place, checkpoint in (("in a local folder", ""), ("on S3", store.new_checkpoint())):
+                job = WatchedJob(
+                    folder / place,
+                    bootstrap,
+                    checkpoint=checkpoint,
+                    table_root=store.new_root(),
+                    storage_options=store.options(),
+                    environment=through,
+                )
+                with job:
+                    kafka.wait_until(lambda job=job: job.said(BATCH_LINE), "the first batch", timeout_s=300)  # type: ignore[misc]
+                    following(lambda number: commit(bootstrap, number), _SETTLED_S)
+                    print(f"\nthe checkpoint is {place}")
+                    window("following", job, proxy, seconds, lambda number: commit(bootstrap, number))
+                    window("at rest", job, proxy, seconds, lambda _number: None)
 
 
 def window(what: str, job: WatchedJob, proxy: StoreProxy, seconds: float, act: Callable[[int], None]) -> None:
@@ -69,7 +76,9 @@ def window(what: str, job: WatchedJob, proxy: StoreProxy, seconds: float, act: C
     following(act, seconds)
     seen, took = proxy.seen(), time.monotonic() - began
     batches = job.tables.progress().sequence - before
-    print(f"\n{what}: {took:.0f} s, {batches} batches; requests of a day")
+    took_each = [float(took) for took in _TOOK.findall(job.output)][-batches:] if batches else []
+    each = f" of {median(took_each):.2f} s (median)" if took_each else ""
+    print(f"\n{what}: {took:.0f} s, {batches} batches{each}; requests of a day")
     print(f"| table | {' | '.join(KINDS)} | USD |\n| --- |{' --- |' * (len(KINDS) + 1)}")
     by_table: dict[str, Counter[str]] = {}
     for request in seen:
@@ -97,6 +106,8 @@ def commit(bootstrap: str, number: int) -> None:
 
 
 def table_of(request: Request) -> str:
-    """Return the table that a request is about: s3://lake/root-1/<table>/..."""
+    """Return the table that a request is about: s3://lake/root-1/<table>/..., or "checkpoint"."""
     parts = [part for part in request.path.split("/") if part and part != "lake"]
+    if parts and parts[0].startswith("checkpoint"):
+        return "checkpoint"
     return parts[1] if len(parts) > 1 else "(root)"

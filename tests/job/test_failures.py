@@ -58,3 +58,10 @@ def test_a_failure_is_of_the_kind_that_its_cause_says(text: str, kind: type[JobF
     assert type(failure) is kind
     assert str(failure).startswith("running the query failed: ")
     assert failure.exit_code == 1
+
+
+def test_a_batch_of_another_driver_in_the_checkpoint_is_misuse() -> None:
+    said = "org.apache.spark.SparkException: [CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. "
+    failure = as_failure("running the query", RuntimeError(f"{said}Multiple streaming jobs detected for 7."))
+    assert failure.exit_code == 2
+    assert str(failure).startswith("running the query: expected to be the only job on the checkpoint, found ")

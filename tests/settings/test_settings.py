@@ -302,6 +302,14 @@ MISTAKES_OF_JOB = {
         'tables.root = "s3://lake/offsets/tables/"\njob.checkpoint = "s3://lake/offsets"',
         "overlap",
     ),
+    "the checkpoint among the tables on S3, which it names otherwise": (
+        'tables.root = "s3://lake/offsets"\njob.checkpoint = "s3a://lake/offsets/checkpoint"',
+        "overlap",
+    ),
+    "a checkpoint on S3 in the words of the tables": (
+        'tables.root = "s3://lake/offsets"\njob.checkpoint = "s3://lake/checkpoint"',
+        "Set s3a://lake/checkpoint (tables have s3://)",
+    ),
     "the same place twice": ('tables.root = "x"\njob.checkpoint = "./x"', "overlap"),
     "state partitions in Spark's words": (
         'spark.conf."spark.sql.shuffle.partitions" = 4',
@@ -331,8 +339,13 @@ def test_a_round_of_samples_that_fails_leaves_lag_known() -> None:
 
 
 def test_places_beside_each_other_are_no_contradiction() -> None:
-    places = {"tables.root": "s3://lake/offsets", "job.checkpoint": "s3://lake/offsets-state"}
+    places = {"tables.root": "s3://lake/offsets", "job.checkpoint": "s3a://lake/offsets-state"}
     refuse_contradictions_of_job(read_settings(options=places))
+
+
+def test_a_file_system_of_the_user_for_s3_is_used_for_the_checkpoint() -> None:
+    own = {"spark.hadoop.fs.s3.impl": "com.example.S3"}
+    refuse_contradictions_of_job(read_settings(options={"job.checkpoint": "s3://lake/c", "spark.conf": own}))
 
 
 def test_mistake_names_the_place_it_was_made_in(settings_file: Any) -> None:

@@ -56,6 +56,51 @@ def test_a_cluster_needs_no_class_of_a_jar_before_it_has_the_jars(tmp_path: Path
     assert "spark.hadoop.fs.file.impl" in conf_of(read_settings(), directory=tmp_path)
 
 
+OF_S3 = {"job.checkpoint": "s3a://lake/checkpoint"}
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+REGION = "spark.hadoop.fs.s3a.endpoint.region"
+
+
+def test_a_checkpoint_on_s3_is_written_by_the_manager_that_reports_failures(tmp_path: Path) -> None:
+    for options in (OF_S3, SHARED):
+        conf = conf_of(read_settings(options=options), directory=tmp_path)
+        assert conf[MANAGER].endswith(".FileContextBasedCheckpointFileManager")
+        assert "DefaultCredentialsProvider" in conf["spark.hadoop.fs.s3a.aws.credentials.provider"]
+        assert "spark.hadoop.fs.file.impl" not in conf
+    for elsewhere in ("file:///shared/checkpoint", "hdfs://lake/checkpoint", "checkpoint"):
+        conf = conf_of(read_settings(options={"job.checkpoint": elsewhere}), directory=tmp_path)
+        assert not any("s3a" in name for name in conf)
+        assert "FileContextBased" not in conf.get(MANAGER, "")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"}, "eu-west-1"),
+        ({"AWS_REGION": "", "AWS_DEFAULT_REGION": "eu-west-2"}, "eu-west-2"),
+        ({}, None),
+    ],
+)
+def test_executors_get_address_and_region_of_the_drivers_environment_and_no_keys_by_settings(
+    environment: dict[str, str], expected: str | None, tmp_path: Path
+) -> None:
+    settings = read_settings(options=OF_S3)
+    address = {"AWS_ENDPOINT_URL": "https://s3.example.com"}
+    conf = session_conf(settings.spark, settings.job, tmp_path, environment=environment | address)
+    assert conf["spark.hadoop.fs.s3a.endpoint"] == "https://s3.example.com"
+    secret = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cr3t"}
+    conf = session_conf(settings.spark, settings.job, tmp_path, environment=environment | secret)
+    assert conf.get(REGION) == expected
+    assert "s3cr3t" not in str(conf)
+
+
+def test_settings_of_the_user_win_over_those_of_a_checkpoint_on_s3(tmp_path: Path) -> None:
+    mine = {REGION: "eu-west-3", "spark.hadoop.fs.s3a.path.style.access": "false"}
+    settings = read_settings(options={**OF_S3, "spark.conf": mine})
+    conf = session_conf(settings.spark, settings.job, tmp_path, environment={"AWS_REGION": "eu-west-1"})
+    assert {name: conf[name] for name in mine} == mine
+
+
 def test_settings_of_the_user_win_and_their_jars_come_beside_the_connector(tmp_path: Path) -> None:
     mine = {"spark.driver.host": "driver", "spark.jars": "/opt/file-system.jar"}
     settings = read_settings(options={**SHARED, "spark.conf": mine})

@@ -69,6 +69,10 @@ class ObjectStore:
         """Return a table root below which there is nothing yet."""
         return f"{self.place}/root-{next(self._numbers)}"
 
+    def new_checkpoint(self) -> str:
+        """Return the place of a checkpoint, as Spark names it, where there is nothing yet."""
+        return f"s3a://{BUCKET}/checkpoint-{next(self._numbers)}"
+
     def tables(self, root: str | None = None, **options: str) -> Tables:
         """Return the tables of a root (None: a new one), which are not created yet."""
         return Tables(root or self.new_root(), self.options() | options)

@@ -1,9 +1,14 @@
-"""The job on a Spark cluster of two workers, of which one dies: the tables equal the broker's answers.
+"""The job on a Spark cluster of two workers, of which one dies, and, with everything on S3, the driver after
+it: the tables equal the broker's answers.
 
 Only `make test-cluster` runs this (it sets CLUSTER).
 """
 
+import json
 import os
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import kafka_clients as kafka
@@ -14,8 +19,10 @@ from history_checks import check_history, check_quarantine, table_offsets
 from job_process import JobProcess
 from kafka_versions import KafkaVersion
 from live_traffic import OFFSETS_PARTITIONS, LiveTraffic, wait_for_markers
-from spark_cluster import SparkCluster, settings, start_spark_cluster
+from object_store import ObjectStore
+from spark_cluster import DRIVER, SparkCluster, settings, start_spark_cluster
 
+from streaming.demo.local_broker import free_ports
 from streaming.tables.tables import TablesMissingError
 
 pytestmark = [
@@ -27,6 +34,7 @@ pytestmark = [
 ]
 
 LIMIT_S = 180.0
+SECRET = "writer-secret"
 
 
 def batches(job: JobProcess) -> int:
@@ -57,8 +65,48 @@ def test_a_worker_of_the_cluster_dies_and_the_tables_equal_the_brokers_answers(
     bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
     shared = (tmp_path / "checkpoint").as_uri()
     job = JobProcess(tmp_path, bootstrap, more_settings=settings(), checkpoint=shared)
+    check_failures(job, kafka_version, java_jars, lambda: None)
+    assert job.starts == 1
+
+
+@pytest.mark.timeout(900)
+def test_with_checkpoint_and_tables_on_s3_a_worker_dies_and_then_the_driver(
+    make_broker: BrokerFactory,
+    kafka_version: KafkaVersion,
+    java_jars: Path,
+    object_store: ObjectStore,
+    tmp_path: Path,
+) -> None:
+    """The workers have no credentials: they get those of the driver's environment."""
+    bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
+    [port] = free_ports(1)
+    with_ui = f'"spark.ui.enabled" = "true"\n"spark.ui.port" = {port}\n'
+    job = JobProcess(
+        tmp_path,
+        bootstrap,
+        more_settings=settings() + with_ui,
+        checkpoint=object_store.new_checkpoint(),
+        table_root=object_store.new_root(),
+        storage_options=object_store.options(),
+        environment=object_store.options(),
+    )
+
+    def kill_driver() -> None:
+        check_secrecy(tmp_path, port)
+        job.kill()
+
+    check_failures(job, kafka_version, java_jars, kill_driver)
+    assert job.starts == 2
+    assert not list(tmp_path.glob("checkpoint*"))
+
+
+def check_failures(
+    job: JobProcess, kafka_version: KafkaVersion, java_jars: Path, kill_driver: Callable[[], None]
+) -> None:
+    """Kill a worker, then perhaps the driver, which is started again, under live traffic."""
+    bootstrap = job.bootstrap
     with (
-        start_spark_cluster(tmp_path, "one", "two") as cluster,
+        start_spark_cluster(job.directory, "one", "two") as cluster,
         start_group_actors(java_jars, bootstrap) as actors,
     ):
         traffic = LiveTraffic(bootstrap, actors, kafka_version, seed=1)
@@ -73,6 +121,11 @@ def test_a_worker_of_the_cluster_dies_and_the_tables_equal_the_brokers_answers(
                 cluster.start_worker("three")
                 wait_for_work(cluster, "three")
                 wait_for_batches(job, 2)
+                kill_driver()
+                if not job.is_running:
+                    print(job.output)
+                    job.start("run", "--master", cluster.url)
+                    wait_for_batches(job, 3)
                 assert traffic.failure is None
             wait_for_markers(bootstrap)
             answers = kafka.broker_offsets(bootstrap)
@@ -84,8 +137,37 @@ def test_a_worker_of_the_cluster_dies_and_the_tables_equal_the_brokers_answers(
             job.kill()
             print(job.output)
         assert_tables_say(job.tables, without_forgotten(actors.groups(), answers))
-    assert job.starts == 1
     assert table_offsets(job.tables) == answers
     check_history(job.tables)
     check_quarantine(job.tables, traffic.unreadable)
     assert job.tables.progress().generation == 0, "a rebuild that nobody asked for"
+
+
+def check_secrecy(directory: Path, ui_port: int) -> None:
+    """Credentials are in no log, on no command line, and not in Spark's UI."""
+    ui = f"http://{DRIVER}:{ui_port}"
+    [application] = json.loads(text_of(f"{ui}/api/v1/applications"))
+    of_ui = f"{ui}/api/v1/applications/{application['id']}"
+    pages = [f"{ui}/environment/", f"{of_ui}/environment", f"{of_ui}/sql?details=true&planDescription=true"]
+    shown = {page: text_of(page) for page in pages}
+    assert any("fs.s3a" in text for text in shown.values())
+    logs = {
+        str(file): file.read_text(errors="replace")
+        for file in [*directory.glob("*.log"), *directory.glob("*.txt"), *directory.glob("*/app-*/*/std*")]
+    }
+    assert any("app-" in name for name in logs)
+    for where, text in {**shown, **logs, **command_lines()}.items():
+        assert SECRET not in text, where
+
+
+def text_of(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def command_lines() -> dict[str, str]:
+    lines = {}
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            lines[str(file)] = file.read_bytes().decode(errors="replace")
+    return lines

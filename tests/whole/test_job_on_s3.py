@@ -1,15 +1,18 @@
 """The whole job with its tables on S3: killed, refused, kept waiting and left without answers under live
 traffic, with readers beside it. In the end the tables equal the broker's answers, and their history is whole.
 
-Only `make test-s3` runs this (it sets S3): ten kills take ten minutes. The checkpoint is a local folder.
+Only `make test-s3` runs this (it sets S3): ten kills take ten minutes. The checkpoint is a local folder; that
+of the last tests is on S3 too.
 """
 
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ from typing import Any
 import duckdb
 import kafka_clients as kafka
 import pytest
+from answering_server import answering
 from command_process import COMMAND
 from conftest import BrokerFactory
 from deltalake import DeltaTable
@@ -33,7 +37,7 @@ from pyarrow.fs import SubTreeFileSystem
 from store_proxy import Fault, StoreProxy, start_store_proxy
 from test_kills import kill, plan
 
-from streaming.demo.local_broker import free_ports
+from streaming.demo.local_broker import LocalBroker, free_ports
 from streaming.tables.tables import SCHEMAS, Tables
 
 pytestmark = [
@@ -288,3 +292,160 @@ def test_a_second_job_is_refused_and_replaces_only_one_that_no_longer_works(
                 job.kill()
                 print(job.output)
     check_history(first.tables)
+
+
+# --- the checkpoint on S3, too -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_folders() -> Iterator[tuple[str, str]]:
+    """Folders for temporary files, as on two machines; with short paths, since long ones are not used."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        yield one, other
+
+
+@pytest.mark.timeout(900)
+def test_two_drivers_on_one_checkpoint_the_second_replaces_only_one_that_no_longer_works(
+    make_broker: BrokerFactory, object_store: ObjectStore, tmp_path: Path, two_folders: tuple[str, str]
+) -> None:
+    bootstrap = make_broker(offsets_partitions=2).bootstrap_servers
+    kafka.create_topics(bootstrap, {"t": 1})
+    kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
+    root, checkpoint = object_store.new_root(), object_store.new_checkpoint()
+    options = object_store.options()
+    first, second = (
+        JobProcess(
+            tmp_path / name,
+            bootstrap,
+            checkpoint=checkpoint,
+            table_root=root,
+            storage_options=options,
+            environment={**options, "TMPDIR": folder},
+        )
+        for name, folder in zip(("first", "second"), two_folders, strict=True)
+    )
+    try:
+        first.start()
+        kafka.wait_until(lambda: committed(first) == 1, "the first offset", timeout_s=300)
+        second.start()
+        assert second.wait() == 2, second.output
+        assert "another job is writing to the tables" in second.output
+        first.check()
+
+        kafka.commit_offsets(bootstrap, "g", {("t", 0): 2})  # perhaps in the middle of the batch
+        first.suspend()
+        kafka.commit_offsets(bootstrap, "g", {("t", 0): 3})
+        second.start()
+        kafka.wait_until(lambda: committed(second) == 3, "the second job", timeout_s=300)
+        first.resume()
+        assert first.wait() == 2, first.output
+        assert re.search("expected to be (their only writer|the only job on the checkpoint)", first.output)
+        for number in range(4, 20):
+            kafka.commit_offsets(bootstrap, "g", {("t", 0): number})
+            kafka.wait_until(lambda number=number: committed(second) == number, f"{number}", timeout_s=60)  # type: ignore[misc]
+        assert second.stop() == 0, second.output
+        kafka.commit_offsets(bootstrap, "g", {("t", 0): 20})
+        first.start("run", "--once")
+        assert first.wait() == 0, first.output
+        assert committed_at_end(first) == 20
+    finally:
+        for job in (first, second):
+            if job.starts:
+                job.kill()
+                print(job.output)
+    check_history(first.tables)
+    assert first.tables.progress().generation == 0, "a rebuild that nobody asked for"
+
+
+def committed_at_end(job: JobProcess) -> int:
+    [row] = job.tables.read(["g"]).offsets.to_pylist()
+    return int(row["committed_offset"])
+
+
+@pytest.mark.timeout(900)
+def test_with_a_checkpoint_on_s3_the_job_goes_on_after_kills_on_a_bad_day(
+    make_broker: BrokerFactory, object_store: ObjectStore, proxy: StoreProxy, tmp_path: Path
+) -> None:
+    """One machine without a folder that lasts, as a pod without a volume: only the checkpoint tells where to
+    go on. Writes of the checkpoint that the store refuses are not taken for done."""
+    bootstrap = make_broker(offsets_partitions=2).bootstrap_servers
+    kafka.create_topics(bootstrap, {"t": 1})
+    kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
+    job = JobProcess(
+        tmp_path / "job",
+        bootstrap,
+        checkpoint=object_store.new_checkpoint(),
+        table_root=object_store.new_root(),
+        storage_options=object_store.options(),
+        environment=object_store.options(endpoint=proxy.endpoint),
+    )
+    chance = random.Random(SEED)
+    number = 1
+    try:
+        for _ in range(2):
+            job.start()
+            proxy.set_faults(*TROUBLES[2:])
+            for _ in range(3):
+                kafka.wait_until(lambda number=number: committed(job) == number, f"{number}", timeout_s=300)  # type: ignore[misc]
+                number += 1
+                kafka.commit_offsets(bootstrap, "g", {("t", 0): number})
+            time.sleep(chance.uniform(0, 2))
+            job.kill()
+            print(job.output)
+        proxy.set_faults(Fault(kind="PUT", path=r"/lake/checkpoint-.*", status=403, code="AccessDenied"))
+        job.start("run", "--once")
+        assert job.wait() == 1, job.output
+        assert re.search(r"S3Exception: .*403.* The store refused a request for the checkpoint", job.output)
+        proxy.set_faults()
+        job.start("run", "--once")
+        assert job.wait() == 0, job.output
+    finally:
+        job.kill()
+        print(job.output)
+    assert committed_at_end(job) == number
+    check_history(job.tables)
+    assert job.tables.progress().generation == 0, "a rebuild that nobody asked for"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, "NoSuchBucketException: .* Create the bucket, or check --checkpoint"),
+        ({"AWS_SECRET_ACCESS_KEY": "s3cr3t"}, "SignatureDoesNotMatch.* Check AWS_ACCESS_KEY_ID, AWS_SECRET"),
+        (
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+            "NoAuthWithAWSException: .* Set AWS_ACCESS_KEY",
+        ),
+        (
+            {"AWS_ENDPOINT_URL": "a redirect"},
+            "AWSRedirectException: .* Set AWS_REGION to the region of the bucket",
+        ),
+        (
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+            "ConnectException: .* Check the network, and AWS_ENDPOINT_URL",
+        ),
+    ],
+    ids=["no bucket", "wrong secret", "no credentials", "another region", "no answer"],
+)
+def test_a_store_that_cannot_have_the_checkpoint_is_told_before_anything_is_read(
+    broker: LocalBroker, object_store: ObjectStore, tmp_path: Path, changed: dict[str, str], told: str
+) -> None:
+    topic = tmp_path.name
+    kafka.create_topics(broker.bootstrap_servers, {topic: 1})
+    kafka.commit_offsets(broker.bootstrap_servers, "g", {(topic, 0): 1})  # so that there is something to read
+    with answering(301, "PermanentRedirect", "Use another endpoint.") as redirect:
+        environment = object_store.options() | changed
+        if environment["AWS_ENDPOINT_URL"] == "a redirect":
+            environment["AWS_ENDPOINT_URL"] = redirect
+        bucket = "lake" if changed else "not-there"
+        job = JobProcess(
+            tmp_path, broker.bootstrap_servers, checkpoint=f"s3a://{bucket}/c", environment=environment
+        )
+        job.start()
+        assert job.wait() == 1, job.output
+    assert re.search(
+        f"checkpoint s3a://{bucket}/c: expected a store that can be used, found .*{told}", job.output
+    )
+    assert "s3cr3t" not in job.output
+    assert job.tables.existing() == [], "the query has started"

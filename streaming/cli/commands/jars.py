@@ -8,7 +8,7 @@ import click
 if TYPE_CHECKING:
     from streaming.jvm.jars import JarSet
 
-_SETS: "Final[tuple[JarSet, ...]]" = ("connector", "msk-iam", "broker", "tools")
+_SETS: "Final[tuple[JarSet, ...]]" = ("connector", "msk-iam", "s3a", "broker", "tools")
 _DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
 
 
@@ -24,7 +24,8 @@ _DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
     "sets",
     multiple=True,
     type=click.Choice(_SETS),
-    help="A set of jars: connector (the job), msk-iam (the job with AWS IAM), broker and tools (the demo); "
+    help="A set of jars: connector (the job), msk-iam (the job with AWS IAM), s3a (with a "
+    "checkpoint on S3), broker and tools (the demo); "
     f"can be repeated.  [default: {', '.join(_DEFAULT)}]",
 )
 def jars(to: Path | None, sets: "tuple[JarSet, ...]") -> None:
