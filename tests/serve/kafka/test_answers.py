@@ -242,14 +242,16 @@ def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> No
             unreadable_source_offset=4 if number == 3 else None,
             leader_epoch=None if number % 2 else number,
             metadata="m" * number,
+            topic_id=TOPIC_ID if topic == "recreated" and number else None,
         )
         for name in names[:3]
-        for topic in ("t", "u" * 200)
+        for topic in ("t", "u" * 200, "recreated", "deleted")
         for number in range(4)
     }
     fill(tables, {**batch, **{name: group(source_partition=0) for name in [*names[:3], names[4]]}})
-    ids = {"t": TOPIC_ID, "u" * 200: OTHER_ID}
-    tables.append_log_ends(rows_of([Sample(now_ms(), topic, 0, 10, one) for topic, one in ids.items()]))
+    ids = {"t": TOPIC_ID, "u" * 200: OTHER_ID, "recreated": THIRD_ID}
+    samples = [Sample(now_ms(), topic, 0, 10, topic_id) for topic, topic_id in ids.items()]
+    tables.append_log_ends(rows_of([*samples, gone(now_ms(), "deleted")]))
     with listening(tables) as endpoint:
         seen = view_of(endpoint)
     asked: dict[str, Any] = {"groups": [{"groupId": name, "topics": None} for name in names]}
@@ -296,6 +298,7 @@ def test_offsets_are_fetched_by_the_present_ids_of_their_topics(tables: Tables) 
         ("g", "named", 0): offset(committed_offset=6, source_partition=0, topic_id=None),
         ("g", "named", 1): unreadable,
         ("g", "deleted", 0): offset(committed_offset=7, source_partition=0, topic_id=GONE_ID),
+        ("g", "deleted", 1): offset(committed_offset=8, source_partition=0, topic_id=None),
     }
     fill(tables, batch)
     at = now_ms() - 2_000
