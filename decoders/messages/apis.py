@@ -1,7 +1,7 @@
 """The table of all APIs, by key: add one in the module of its kind, and here.
 
 Readers, writers, the table in the documentation and the tests follow from the declarations. Names are Kafka's
-own. Versions begin with the oldest that a broker of 4.x still reads, and end with those of 4.3 at the latest.
+own. Versions begin with the oldest that a broker of 4.x still reads, and end with those of 4.4 at the latest.
 """
 
 from operator import attrgetter
@@ -21,6 +21,7 @@ from decoders.messages.groups import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
     LIST_GROUPS,
+    SHARE_GROUP_DESCRIBE,
 )
 from decoders.messages.offsets import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 
@@ -34,6 +35,7 @@ _ROWS: Final = (
     LIST_GROUPS,
     DESCRIBE_GROUPS,
     CONSUMER_GROUP_DESCRIBE,
+    SHARE_GROUP_DESCRIBE,
     DELETE_GROUPS,
     OFFSET_FETCH,
     LIST_OFFSETS,

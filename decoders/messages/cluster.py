@@ -1,6 +1,6 @@
 """Requests about the cluster: its API versions, brokers, topics and configuration.
 
-Source: Kafka 4.3. Versions that differ only in the meaning of errors are not mentioned.
+Source: Kafka 4.4. Versions that differ only in the meaning of errors are not mentioned.
 """
 
 from typing import Final
@@ -30,15 +30,18 @@ from decoders.messages.fields import (
 )
 from decoders.messages.versions import tagged, versions
 
-# KIP-511 (v3): the client's name; features of the cluster (KIP-584). v4: features from version 0 on.
+# KIP-511 (v3): the client's name; features of the cluster (KIP-584). v4: features from version 0 on. KIP-1242
+# (v5): the cluster and the node that the client means to reach, both or neither.
 API_VERSIONS: Final = Api(
     key=18,
     name="ApiVersions",
-    versions=range(0, 5),
+    versions=range(0, 6),
     first_flexible=3,
     request=Struct(
         "clientSoftwareName" / versions("3+", STRING),
         "clientSoftwareVersion" / versions("3+", STRING),
+        "clusterId" / versions("5+", NULLABLE_STRING, default=None),
+        "nodeId" / versions("5+", INT32, default=-1),
     ),
     response=Struct(
         "errorCode" / ERROR_CODE,

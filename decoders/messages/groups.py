@@ -1,6 +1,6 @@
 """Requests about groups: coordinators, the list of groups, their members, and deletion.
 
-Source: Kafka 4.3. Versions that differ only in the meaning of errors are not mentioned.
+Source: Kafka 4.4. Versions that differ only in the meaning of errors are not mentioned.
 """
 
 from typing import Final
@@ -175,14 +175,58 @@ CONSUMER_GROUP_DESCRIBE: Final = Api(
     ),
 )
 
+# KIP-932. Version 0 was of the early access in 4.0 only.
+SHARE_GROUP_DESCRIBE: Final = Api(
+    key=77,
+    name="ShareGroupDescribe",
+    versions=range(1, 2),
+    first_flexible=0,
+    request=Struct(
+        "groupIds" / array(STRING),
+        "includeAuthorizedOperations" / INCLUDE_AUTHORIZED_OPERATIONS,
+    ),
+    response=Struct(
+        "throttleTimeMs" / THROTTLE_TIME_MS,
+        "groups"
+        / array(
+            Struct(
+                "errorCode" / ERROR_CODE,
+                "errorMessage" / ERROR_MESSAGE,
+                "groupId" / STRING,
+                "groupState" / STRING,
+                "groupEpoch" / INT32,
+                "assignmentEpoch" / INT32,
+                "assignorName" / STRING,
+                "members"
+                / array(
+                    Struct(
+                        "memberId" / STRING,
+                        "rackId" / Default(NULLABLE_STRING, None),
+                        "memberEpoch" / INT32,
+                        "clientId" / STRING,
+                        "clientHost" / STRING,
+                        "subscribedTopicNames" / array(STRING),
+                        "assignment" / _ASSIGNMENT,
+                    )
+                ),
+                "authorizedOperations" / AUTHORIZED_OPERATIONS,
+            )
+        ),
+    ),
+)
+
+# v3 (4.4): an error message.
 DELETE_GROUPS: Final = Api(
     key=42,
     name="DeleteGroups",
-    versions=range(0, 3),
+    versions=range(0, 4),
     first_flexible=2,
     request=Struct("groupsNames" / array(STRING)),
     response=Struct(
         "throttleTimeMs" / THROTTLE_TIME_MS,
-        "results" / array(Struct("groupId" / STRING, "errorCode" / INT16)),
+        "results"
+        / array(
+            Struct("groupId" / STRING, "errorCode" / INT16, "errorMessage" / versions("3+", ERROR_MESSAGE))
+        ),
     ),
 )

@@ -1,6 +1,6 @@
 """Requests about offsets: committed offsets, ends of logs, commits and deletions.
 
-Source: Kafka 4.3. Versions that differ only in the meaning of errors are not mentioned.
+Source: Kafka 4.4. Versions that differ only in the meaning of errors are not mentioned.
 """
 
 from typing import Final
@@ -124,10 +124,11 @@ LIST_OFFSETS: Final = Api(
 )
 
 # v5 drops the retention time (KIP-211). KIP-320 (v6): leader epochs. KIP-345 (v7): static members.
+# KIP-848 (v10): topic ids in place of names.
 OFFSET_COMMIT: Final = Api(
     key=8,
     name="OffsetCommit",
-    versions=range(2, 10),
+    versions=range(2, 11),
     first_flexible=8,
     request=Struct(
         "groupId" / STRING,
@@ -138,7 +139,8 @@ OFFSET_COMMIT: Final = Api(
         "topics"
         / array(
             Struct(
-                "name" / STRING,
+                "name" / versions("0-9", STRING),
+                "topicId" / versions("10+", UUID, default=ZERO_UUID),
                 "partitions"
                 / array(
                     Struct(
@@ -156,7 +158,8 @@ OFFSET_COMMIT: Final = Api(
         "topics"
         / array(
             Struct(
-                "name" / STRING,
+                "name" / versions("0-9", STRING),
+                "topicId" / versions("10+", UUID, default=ZERO_UUID),
                 "partitions" / array(Struct("partitionIndex" / INT32, "errorCode" / INT16)),
             )
         ),

@@ -1,6 +1,7 @@
 """kio as a second judge of requests and responses: what we write it reads, and writes the same again.
 
 It knows error codes, ids and times as types of its own, so that numbers are small here.
+It knows the versions of Kafka 4.3.
 """
 
 import io
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from message_strategies import REQUESTS, body_of
+from message_strategies import NEW_IN_4_4, REQUESTS, body_of
 
 from decoders.messages import Api
 from decoders.messages.writer import writer_of
@@ -37,7 +38,8 @@ def test_kio_reads_and_writes_the_same(api: Api, direction: str, data: st.DataOb
     from kio.index import load_request_schema, load_response_schema
     from kio.serial import entity_reader, entity_writer
 
-    version = data.draw(st.sampled_from(api.versions))
+    known = [version for version in api.versions if (api.name, version) not in NEW_IN_4_4]
+    version = data.draw(st.sampled_from(known))
     layout = api.request_layout(version) if direction == "request" else api.response_layout(version)
     schema = (load_request_schema if direction == "request" else load_response_schema)(api.key, version)
     written = writer_of(layout)(small(data.draw(body_of(layout))))

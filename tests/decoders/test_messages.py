@@ -125,7 +125,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert read_request(frame).body == {"statesFilter": [], "typesFilter": []}
 
 
-@pytest.mark.parametrize(("version", "header_end"), [(5, "00"), (32_767, "00"), (-1, "")])
+@pytest.mark.parametrize(("version", "header_end"), [(6, "00"), (32_767, "00"), (-1, "")])
 def test_apiversions_of_any_version_is_answered(version: int, header_end: str) -> None:
     frame = frame_of("0012", f"{version & 0xFFFF:04x}", "00000007 000163", header_end, "ff" * 5)
     assert read_request(frame) == Request(API_VERSIONS, version, 7, "c", None)

@@ -44,6 +44,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "ListGroups": {"statesFilter": ["Empty"], "typesFilter": ["classic"]},
     "DescribeGroups": {"groups": [GROUP, "no such group"], "includeAuthorizedOperations": True},
     "ConsumerGroupDescribe": {"groupIds": [GROUP]},
+    "ShareGroupDescribe": {"groupIds": [GROUP]},
     "DeleteGroups": {"groupsNames": ["no such group"]},
     "OffsetFetch": {
         "groupId": GROUP,

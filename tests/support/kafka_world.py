@@ -130,12 +130,18 @@ def _commit_in_a_transaction(bootstrap: str) -> None:
     kafka.stable_offsets(bootstrap, "transactional", [(ORDERS, 1)])
 
 
+def _is_assigned(group: dict[str, Any]) -> bool:
+    """Whether members have what they wait for: share groups are stable before they have partitions."""
+    return group["type"] != "share" or all(member["assignment"] for member in group["members"])
+
+
 def _settle(actors: GroupActors, groups: set[str]) -> None:
     seen: list[dict[str, Any]] = [{}]
 
     def are_settled() -> bool:
         seen.append(actors.groups())
         states = {name: group["state"] for name, group in seen[-1].items() if name in groups}
-        return states == dict.fromkeys(groups, "Stable") and seen[-1] == seen[-2]
+        is_assigned = all(_is_assigned(group) for name, group in seen[-1].items() if name in groups)
+        return states == dict.fromkeys(groups, "Stable") and is_assigned and seen[-1] == seen[-2]
 
     kafka.wait_until(are_settled, "the groups to settle", timeout_s=40)

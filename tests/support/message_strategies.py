@@ -15,6 +15,9 @@ SIZE_BYTES = 4
 REQUESTS = [(api, version) for api in APIS.values() for version in api.versions]
 """Every API in every version."""
 
+NEW_IN_4_4 = {("ApiVersions", 5), ("DeleteGroups", 3)}
+"""Versions that came with Kafka 4.4."""
+
 
 @singledispatch
 def with_defaults(declaration: Construct, value: Any) -> Any:

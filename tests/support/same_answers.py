@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from decoders.formats.java_values import ZERO_UUID
 from decoders.messages import APIS
 
 LISTS_OF: Final = {
@@ -34,6 +35,7 @@ DIFFERENT: Final[Mapping[str, Mapping[str, str]]] = {
         "finalizedFeatures": "none",
         "finalizedFeaturesEpoch": "none",
     },
+    "ShareGroupDescribe": {"assignorName": "the configuration of brokers is not known"},
     "DescribeCluster": {"errorMessage": "words"},
     "FindCoordinator": {"errorMessage": "words"},
     "DescribeConfigs": {
@@ -104,7 +106,11 @@ def requests(groups: list[str], topics: Mapping[str, str]) -> Iterator[tuple[int
     for version in APIS[69].versions:
         yield 69, version, {"groupIds": asked}
         yield 69, version, {"groupIds": ["consumer"], "includeAuthorizedOperations": True}
+    for version in APIS[77].versions:
+        yield 77, version, {"groupIds": asked}
+        yield 77, version, {"groupIds": ["share"], "includeAuthorizedOperations": True}
     yield from _fetches(asked, names)
+    yield from _fetches_by_ids(asked, list(topics.values()))
     for version in APIS[2].versions:
         partitions = [
             {"partitionIndex": number, "timestamp": timestamp}
@@ -114,6 +120,28 @@ def requests(groups: list[str], topics: Mapping[str, str]) -> Iterator[tuple[int
         yield 2, version, body
         again = [{"partitionIndex": 0, "timestamp": timestamp} for timestamp in (-1, -2)]
         yield 2, version, {"topics": [{"name": names[0], "partitions": again}]}
+
+
+OURS: Final = "the cluster that is asked"
+MEANT: Final = [
+    (None, -1, 0),
+    (OURS, 1, 0),
+    (OURS, 2, 129),
+    (OURS, -2, 129),
+    ("another", 1, 129),
+    ("", 1, 129),
+    (OURS, -1, 42),
+    ("", -1, 42),
+    (None, 1, 42),
+    (None, -2, 42),
+]
+"""Cluster id and node id that a client may state in ApiVersions 5, and the error then; we are node 1."""
+
+
+def meaning(cluster_id: str | None, node_id: int) -> dict[str, Any]:
+    """Make the request ApiVersions 5 of a client that means to reach a node of a cluster."""
+    software = {"clientSoftwareName": "tests", "clientSoftwareVersion": "1"}
+    return {**software, "clusterId": cluster_id, "nodeId": node_id}
 
 
 _NO_CREATION: Final = {"allowAutoTopicCreation": False}
@@ -134,3 +162,12 @@ def _fetches(groups: list[str], names: list[str]) -> Iterator[tuple[int, int, di
             for group in groups
         ]
         yield 9, 9, {"groups": asked}
+
+
+def _fetches_by_ids(groups: list[str], ids: list[str]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    asked = [*ids, "AAAAAAAAAAAAAAAAAAAAAQ", ZERO_UUID]
+    some = [{"topicId": topic_id, "partitionIndexes": [1, 0, 7]} for topic_id in asked]
+    for topics in (some, some * 2, None, []):
+        yield 9, 10, {"groups": [{"groupId": group, "topics": topics} for group in groups]}
+    member = {"memberId": "nobody", "memberEpoch": 3}
+    yield 9, 10, {"groups": [{"groupId": group, "topics": None, **member} for group in groups]}

@@ -13,7 +13,8 @@ from decoders.messages.reader import Message
 from streaming.serve.kafka import cluster, configs, groups, list_offsets, offsets, refusals
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import BusyError, Size, TooLargeError, UnansweredError
-from streaming.serve.kafka.view import Address, Client, RequestContext
+from streaming.serve.kafka.view import NODE_ID, Address, Client, RequestContext
+from streaming.serve.memory.names import NONE
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 Answer = Callable[[Message, RequestContext], Message]
@@ -47,6 +48,8 @@ _ID: Final = slice(4, 8)  # the correlation id, in requests and in responses as 
 _PIECE_BYTES: Final = 256 * 1024
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _API_VERSIONS: Final = 18
+_OFFSET_FETCH: Final = 9
+_BY_TOPIC_IDS: Final = 10  # the version of OffsetFetch that names topics by id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,27 +78,32 @@ class Answered:
 
 
 def _answer_versions(request: Message, view: RequestContext) -> Message:
+    if error := _error_of_client(request, view):
+        return {"errorCode": error, "apiKeys": []}
+    return {"apiKeys": _ranges(offered(view))}
+
+
+def _error_of_client(request: Message, view: RequestContext) -> Error:
+    """Check the name of a client, and the cluster and node that it means to reach (KIP-1242)."""
     named = (request.get("clientSoftwareName"), request.get("clientSoftwareVersion"))
-    if any(name is not None and not _SOFTWARE.fullmatch(name) for name in named):
-        return {"errorCode": Error.INVALID_REQUEST, "apiKeys": []}
-    return {"apiKeys": _offered(ADVERTISED)}
+    meant = (request.get("clusterId"), request.get("nodeId", NONE))
+    is_odd = any(name is not None and not _SOFTWARE.fullmatch(name) for name in named)
+    if is_odd or (meant[0] is None) != (meant[1] == NONE):
+        return Error.INVALID_REQUEST
+    is_ours = meant in {(None, NONE), (view.cluster_id, NODE_ID)}
+    return Error.NONE if is_ours else Error.REBOOTSTRAP_REQUIRED
 
 
-def _offered(versions: Mapping[int, range]) -> list[Message]:
+def _ranges(versions: Mapping[int, range]) -> list[Message]:
     return [
-        {"apiKey": key, "minVersion": offered[0], "maxVersion": offered[-1]}
-        for key, offered in sorted(versions.items())
+        {"apiKey": key, "minVersion": span[0], "maxVersion": span[-1]}
+        for key, span in sorted(versions.items())
     ]
 
 
 def _asked(name: str) -> Weight:
     """Return the weight of a response with one element for each requested one."""
     return lambda request, _: len(request.get(name, ()))
-
-
-def _asked_content(name: str) -> Weight:
-    """Return the content of a response that repeats the requested names."""
-    return lambda request, _: sum(map(len, request.get(name, ())))
 
 
 def _groups_held(request: Message, view: RequestContext) -> int:
@@ -105,7 +113,7 @@ def _groups_held(request: Message, view: RequestContext) -> int:
 _ROWS: Final = (
     Answered(
         api_key=_API_VERSIONS,
-        versions=range(0, 5),
+        versions=range(0, 6),
         answer=_answer_versions,
         about="this table; for other versions UNSUPPORTED_VERSION in version 0",
     ),
@@ -156,7 +164,7 @@ _ROWS: Final = (
         answer=cluster.answer_coordinators,
         weight=_asked("coordinatorKeys"),
         content=cluster.coordinators_content,
-        about="the listener for every group; no coordinator for transactions and share groups",
+        about="the listener for every group; no coordinator for transactions and share partitions",
     ),
     Answered(
         api_key=16,
@@ -196,6 +204,15 @@ _ROWS: Final = (
         about="groups of the consumer protocol (KIP-848) and their members",
     ),
     Answered(
+        api_key=77,
+        versions=range(1, 2),
+        answer=groups.answer_share_groups,
+        weight=lambda request, view: groups.descriptions_weight(request["groupIds"], view),
+        content=lambda request, view: groups.descriptions_content(request["groupIds"], view),
+        can_wait=True,
+        about="share groups and their members",
+    ),
+    Answered(
         api_key=9,
         versions=range(1, 2),
         answer=offsets.answer_oldest_offsets,
@@ -213,7 +230,19 @@ _ROWS: Final = (
         can_wait=True,
         is_of_columns=offsets.wants_all,
         answer_many=offsets.answer_many_offsets,
-        about="committed offsets, of one group or of many",
+        about="",
+    ),
+    Answered(
+        api_key=_OFFSET_FETCH,
+        versions=range(_BY_TOPIC_IDS, _BY_TOPIC_IDS + 1),
+        answer=offsets.answer_offsets_by_ids,
+        weight=offsets.offsets_weight,
+        content=offsets.content_by_ids,
+        can_wait=True,
+        is_of_columns=offsets.wants_all,
+        answer_many=offsets.answer_many_offsets_by_ids,
+        about="committed offsets, of one group or of many; version 10 only [while all topic ids are "
+        "known](#topic-ids)",
     ),
     Answered(
         api_key=2,
@@ -234,7 +263,7 @@ _ROWS: Final = (
     ),
     Answered(
         api_key=8,
-        versions=range(2, 10),
+        versions=range(2, 11),
         answer=refusals.refuse_commit,
         weight=refusals.commit_weight,
         content=refusals.commit_content,
@@ -242,10 +271,10 @@ _ROWS: Final = (
     ),
     Answered(
         api_key=42,
-        versions=range(0, 3),
+        versions=range(0, 4),
         answer=refusals.refuse_deletion,
         weight=_asked("groupsNames"),
-        content=_asked_content("groupsNames"),
+        content=refusals.deletion_content,
         about="refused: GROUP_AUTHORIZATION_FAILED",
     ),
     Answered(
@@ -265,13 +294,21 @@ ADVERTISED: Final = {
 }
 """The supported versions of each API, by its key."""
 
+_WITHOUT_TOPIC_IDS: Final = {**ADVERTISED, _OFFSET_FETCH: range(1, _BY_TOPIC_IDS)}
+
+
+def offered(view: RequestContext) -> Mapping[int, range]:
+    """Return the versions of each API that are supported now: OffsetFetch by topic ids only while the id of
+    every topic with committed offsets is known."""
+    return ADVERTISED if view.snapshot.has_topic_ids else _WITHOUT_TOPIC_IDS
+
 
 def answer(request: Request, view: RequestContext) -> bytes | Pieces:
     """Return the response to a request as bytes to send; raises `UnansweredError` where there is none."""
     if request.body is None:  # ApiVersions of an unknown version
-        body = {"errorCode": Error.UNSUPPORTED_VERSION, "apiKeys": _offered(_ONLY_VERSIONS)}
+        body = {"errorCode": Error.UNSUPPORTED_VERSION, "apiKeys": _ranges(_ONLY_VERSIONS)}
         return response_bytes(request.api_key, 0, request.correlation_id, body)
-    row = _row_of(request)
+    row = _row_of(request, view)
     make = row.answer
     if row.answer_many and row.is_of_columns(request.body) and weight_of(request, view) > MANY:
         make = row.answer_many
@@ -296,7 +333,7 @@ def weight_of(request: Request, view: RequestContext) -> int:
     """
     if request.body is None:
         return 0
-    row = _row_of(request)
+    row = _row_of(request, view)
     weight = 0 if row.weight is None else row.weight(request.body, view)
     most = MOST if weight > MOST_AS_OBJECTS and row.is_of_columns(request.body) else MOST_AS_OBJECTS
     if weight > most:
@@ -312,7 +349,7 @@ def size_of(request: Request, view: RequestContext) -> Size:
     weight = weight_of(request, view)
     if request.body is None:
         return Size(weight, 0)
-    row = _row_of(request)
+    row = _row_of(request, view)
     elements = weight if row.gaps is None else weight + row.gaps(request.body, view)
     content = 0 if row.content is None else row.content(request.body, view)
     _refuse_longer(_ELEMENT_BYTES * elements + content)
@@ -330,7 +367,7 @@ def reads_tables(request: Request) -> bool:
 def answer_later(request: Request, view: RequestContext) -> bytes | Pieces:
     """Return the response that makes clients retry, when there is no time for the real one; raises
     `BusyError` for an API without such an error."""
-    if not _row_of(request).can_wait:
+    if not _row_of(request, view).can_wait:
         raise BusyError
     return answer(request, replace(view, is_busy=True))
 
@@ -378,15 +415,14 @@ def client_of(request: Request) -> Client | None:
     return Client(request.body["clientSoftwareName"], request.body["clientSoftwareVersion"])
 
 
-def _row_of(request: Request) -> Answered:
-    row = _BY_VERSION.get((request.api_key, request.api_version))
-    if row is None:
-        api = APIS[request.api_key]
-        offered = ADVERTISED[request.api_key]
+def _row_of(request: Request, view: RequestContext) -> Answered:
+    span = offered(view)[request.api_key]
+    if request.api_version not in span:
         raise UnansweredError(
-            f"{api.name}: expected a version from {offered[0]} to {offered[-1]}, found {request.api_version}"
+            f"{APIS[request.api_key].name}: expected a version from {span[0]} to {span[-1]}, "
+            f"found {request.api_version}"
         )
-    return row
+    return _BY_VERSION[request.api_key, request.api_version]
 
 
 def _refuse_longer(size: int) -> None:
@@ -397,7 +433,7 @@ def _refuse_longer(size: int) -> None:
 def table() -> str:
     """Return the table of all APIs in Markdown."""
     abouts = {row.api_key: row.about for row in _ROWS if row.about}
-    rows = ((APIS[key].name, _span(offered), abouts[key]) for key, offered in ADVERTISED.items())
+    rows = ((APIS[key].name, _span(versions), abouts[key]) for key, versions in ADVERTISED.items())
     lines = [f"| {name} | {span} | {about} |" for name, span, about in sorted(rows)]
     return "\n".join(["| API | versions | response |", "| --- | --- | --- |", *lines])
 

@@ -249,10 +249,8 @@ def _asked_topic(asked: Message, view: RequestContext) -> Message:
     name, topic_id = asked["name"], asked.get("topicId", ZERO_UUID)
     if name is not None:
         return _topic_of(name, view)
-    topics = view.snapshot.topics
-    name = topics.name_of(topic_id)
-    place = None if name is None else topics.names.place(name)
-    if place is None or topics.id_of(place) != topic_id:
+    place = view.snapshot.topics.place_of_id(topic_id)
+    if place is None:
         error = Error.UNKNOWN_TOPIC_ID if view.is_whole else Error.LEADER_NOT_AVAILABLE
         return {"errorCode": error, "name": None, "topicId": topic_id, "partitions": []}
     return _topic(place, view)

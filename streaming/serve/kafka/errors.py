@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Error(IntEnum):
-    """An error code in a response (Kafka 4.3: `Errors`)."""
+    """An error code in a response (Kafka 4.4: `Errors`)."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -26,3 +26,4 @@ class Error(IntEnum):
     STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    REBOOTSTRAP_REQUIRED = 129

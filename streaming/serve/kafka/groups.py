@@ -1,6 +1,6 @@
 """Responses about groups: lists, and descriptions with members."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,13 +13,16 @@ from decoders.messages.reader import Message
 from streaming.common.arrays import Mask, from_mask, from_texts, numbers_or, to_mask
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
-from streaming.serve.kafka.members import classic_member, consumer_member
+from streaming.serve.kafka.members import classic_member, consumer_member, share_member
 from streaming.serve.kafka.view import Each, RequestContext, once, short, writable
 
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
+_SHARE: Final = "share"
 _STABLE: Final = "Stable"
 _DEAD: Final = "Dead"
+
+_MemberOf = Callable[[Mapping[str, Any], RequestContext], Message]
 
 _TRIMMED: Final = "".join(map(chr, range(33)))
 """Brokers strip these characters from requested states (Java's `trim`), but not from types."""
@@ -137,33 +140,45 @@ def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: R
 
 def answer_consumer_groups(request: Message, view: RequestContext) -> Message:
     """Answer ConsumerGroupDescribe, which is about groups of the consumer protocol only."""
-    operations = view.operations(request["includeAuthorizedOperations"])
-    names = once(request["groupIds"])
-    rows = zip(names, view.snapshot.rows_of(names), strict=True)
-    return {"groups": Each(len(names), (_consumer(*row, operations, view) for row in rows))}
-
-
-def _consumer(group: str, row: Mapping[str, Any] | None, operations: int, view: RequestContext) -> Message:
-    error = view.error_of(group) if group else Error.INVALID_GROUP_ID
-    if error:
-        return _no_consumer_group(group, error, None)
-    if row is None or row["type"] != _CONSUMER:
-        return _no_consumer_group(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, _CONSUMER))
     retention = view.snapshot.progress.retention
     default_assignor = None if retention is None else retention.default_assignor
-    return {
-        "groupId": group,
-        "groupState": writable(row["state"]),
-        "groupEpoch": _number(row, "generation_or_epoch"),
-        "assignmentEpoch": _number(row, "assignment_epoch"),
-        "assignorName": writable(row["protocol"] or default_assignor),
-        "members": [consumer_member(member, view) for member in row["members"] or ()],
-        "authorizedOperations": operations,
-    }
+    return _answer_assigned(request, view, _CONSUMER, consumer_member, default_assignor)
 
 
-def _no_consumer_group(group: str, error: Error, why: str | None) -> Message:
-    return {**_NO_CONSUMER_GROUP, "errorCode": error, "errorMessage": why, "groupId": group}
+def answer_share_groups(request: Message, view: RequestContext) -> Message:
+    """Answer ShareGroupDescribe. The assignor is chosen by the brokers' configuration, which is unknown."""
+    return _answer_assigned(request, view, _SHARE, share_member, None)
+
+
+def _answer_assigned(
+    request: Message, view: RequestContext, kind: str, member: _MemberOf, default_assignor: str | None
+) -> Message:
+    """Describe groups of a type whose coordinator assigns partitions; groups of other types are an error."""
+    operations = view.operations(request["includeAuthorizedOperations"])
+    names = once(request["groupIds"])
+
+    def described(group: str, row: Mapping[str, Any] | None) -> Message:
+        error = view.error_of(group) if group else Error.INVALID_GROUP_ID
+        if error:
+            return _not_assigned(group, error, None)
+        if row is None or row["type"] != kind:
+            return _not_assigned(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, kind))
+        return {
+            "groupId": group,
+            "groupState": writable(row["state"]),
+            "groupEpoch": _number(row, "generation_or_epoch"),
+            "assignmentEpoch": _number(row, "assignment_epoch"),
+            "assignorName": writable(row["protocol"] or default_assignor),
+            "members": [member(one, view) for one in row["members"] or ()],
+            "authorizedOperations": operations,
+        }
+
+    rows = zip(names, view.snapshot.rows_of(names), strict=True)
+    return {"groups": Each(len(names), (described(*row) for row in rows))}
+
+
+def _not_assigned(group: str, error: Error, why: str | None) -> Message:
+    return {**_NOT_ASSIGNED, "errorCode": error, "errorMessage": why, "groupId": group}
 
 
 def _why(group: str, row: Mapping[str, Any] | None, expected: str) -> str:
@@ -171,7 +186,7 @@ def _why(group: str, row: Mapping[str, Any] | None, expected: str) -> str:
     return f"Group {short(group)} {found}."
 
 
-_NO_CONSUMER_GROUP: Final = {
+_NOT_ASSIGNED: Final = {
     "groupState": "",
     "groupEpoch": 0,
     "assignmentEpoch": 0,

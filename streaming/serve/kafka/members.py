@@ -35,6 +35,16 @@ def consumer_member(member: Mapping[str, Any], view: RequestContext) -> Message:
     }
 
 
+def share_member(member: Mapping[str, Any], view: RequestContext) -> Message:
+    return {
+        **_identity(member, "instanceId"),
+        "rackId": _writable_or_none(member.get("rack_id")),
+        "memberEpoch": member.get("member_epoch") or 0,
+        "subscribedTopicNames": [writable(name) for name in member.get("subscribed_topics") or ()],
+        "assignment": _assignment(member.get("assignment"), view),
+    }
+
+
 def _identity(member: Mapping[str, Any], instance_id: str) -> Message:
     return {
         "memberId": writable(member["member_id"]),

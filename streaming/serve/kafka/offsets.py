@@ -3,8 +3,12 @@
 A commit that could not be read is unknown, and an older one would be wrong: a request for that partition gets
 an error, a request for all partitions leaves it out. Pending offsets of open transactions are unknown as
 well: a request for stable offsets gets the last committed ones.
+
+With topic ids (version 10), an offset belongs to the present id of its topic, unless it was committed under
+another id. As with brokers, a request for all partitions leaves out deleted topics.
 """
 
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
@@ -12,11 +16,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages import Columns
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index, from_numbers, from_texts, numbers_or
+from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.view import Each, RequestContext, can_be_named, writable
@@ -35,6 +40,26 @@ def answer_offsets(request: Message, view: RequestContext) -> Message:
         asked = _asked(request)
         return {"groups": Each(len(asked), (_of_group(group, view) for group in asked))}
     return _of_group(request, view)
+
+
+def answer_offsets_by_ids(request: Message, view: RequestContext) -> Message:
+    """Answer OffsetFetch version 10, which names topics by id."""
+    asked = _asked(_with_names(request, view))
+    return {"groups": Each(len(asked), (_of_group(group, view, by_ids=True) for group in asked))}
+
+
+def _with_names(request: Message, view: RequestContext) -> Message:
+    """Add the names of the requested topics to a request with ids; None: there is no topic with the id."""
+    names = view.snapshot.topics.names
+
+    def with_name(topic: Message) -> Message:
+        place = view.snapshot.topics.place_of_id(topic["topicId"])
+        return {**topic, "name": None if place is None else names.name(place)}
+
+    def with_names(group: Message) -> Message:
+        return group if group["topics"] is None else {**group, "topics": [*map(with_name, group["topics"])]}
+
+    return {**request, "groups": [*map(with_names, request["groups"])]}
 
 
 def _asked(request: Message) -> list[Message]:
@@ -68,18 +93,29 @@ def answer_oldest_offsets(request: Message, view: RequestContext) -> Message:
     }
 
 
-def _of_group(asked: Message, view: RequestContext) -> Message:
+def _of_group(asked: Message, view: RequestContext, *, by_ids: bool = False) -> Message:
     """Return the result of one group; an unknown group has committed nothing."""
     group = asked["groupId"]
     error = view.error_of(group) or _error_of_member(asked, view)
     if error:
         return {"groupId": group, "topics": [], "errorCode": error}
     columns = view.snapshot.offsets_of(group)
-    topics = _all(columns, view) if asked["topics"] is None else _some(asked["topics"], columns, view)
+    if by_ids:
+        columns = columns.part_of(np.flatnonzero(_is_of_present_id(columns, slice(None), view)))
+    topics = _all(columns, view, by_ids) if asked["topics"] is None else _some(asked["topics"], columns, view)
     return {"groupId": group, "topics": topics, "errorCode": Error.NONE}
 
 
-def _all(columns: OffsetColumns, view: RequestContext) -> list[Message]:
+def _is_of_present_id(columns: OffsetColumns, rows: Index | slice, view: RequestContext) -> Mask:
+    """Return which offsets belong to the present id of their topic. An unreadable commit may have any id."""
+    topics = view.snapshot.topics
+    present, own = topics.ends.topic_id[topics.topic[columns.place[rows]]], columns.topic_id[rows]
+    is_unreadable = columns.unreadable_source_offset[rows] != NONE
+    is_present: Mask = (present != NONE) & ((own == present) | (own == NONE) | is_unreadable)
+    return is_present
+
+
+def _all(columns: OffsetColumns, view: RequestContext, by_ids: bool) -> list[Message]:
     topics = view.snapshot.topics
     of_topics = topics.topic[columns.place]
     names = topics.names
@@ -90,33 +126,38 @@ def _all(columns: OffsetColumns, view: RequestContext) -> list[Message]:
         if partition["errorCode"] or not is_nameable:
             continue
         if topic != last:
-            answered.append({"name": names.name(topic), "partitions": []})
+            of_topic = {"topicId": topics.id_of(topic)} if by_ids else {"name": names.name(topic)}
+            answered.append({**of_topic, "partitions": []})
             last = topic
         answered[-1]["partitions"].append(partition)
     return answered
 
 
 def _some(asked: Sequence[Message], columns: OffsetColumns, view: RequestContext) -> list[Message]:
-    """Return the requested partitions, in this order."""
+    """Return the requested partitions, in this order; a topic without a name is an error."""
     held = {name: _held(name, columns, view) for name in {topic["name"] for topic in asked}}
     return [
         {
-            "name": (name := topic["name"]),
-            "partitions": [held[name].get(one) or _partition(one) for one in topic["partitionIndexes"]],
+            **topic,
+            "partitions": [
+                held[name].get(one) or _partition(one, Error.UNKNOWN_TOPIC_ID if name is None else Error.NONE)
+                for one in topic["partitionIndexes"]
+            ],
         }
         for topic in asked
+        for name in [topic["name"]]
     ]
 
 
-def _held(topic: str, columns: OffsetColumns, view: RequestContext) -> Mapping[int, Message]:
+def _held(topic: str | None, columns: OffsetColumns, view: RequestContext) -> Mapping[int, Message]:
     """Return the results of the partitions of a topic that the group has committed, by number."""
     held = _of_topic(topic, columns, view)
     return {one["partitionIndex"]: one for one in _partitions(held, view)} if len(held) else {}
 
 
-def _of_topic(topic: str, columns: OffsetColumns, view: RequestContext) -> OffsetColumns:
-    """Return the offsets of a group in one topic."""
-    place = view.snapshot.topics.names.place(topic)
+def _of_topic(topic: str | None, columns: OffsetColumns, view: RequestContext) -> OffsetColumns:
+    """Return the offsets of a group in one topic; None: an unknown one."""
+    place = None if topic is None else view.snapshot.topics.names.place(topic)
     if place is None:
         return columns.part(0, 0)
     starts = view.snapshot.topics.starts
@@ -207,6 +248,10 @@ def offsets_content(request: Message, view: RequestContext) -> int:
     return sum(map(len, whole)) + _content_of_groups(places, view) + sum(parts)
 
 
+def content_by_ids(request: Message, view: RequestContext) -> int:
+    return offsets_content(_with_names(request, view), view)
+
+
 def _content_of_groups(groups: Index, view: RequestContext) -> int:
     """Return the bytes of metadata and topic names of the groups at n places (`NONE`: no group)."""
     columns, topics = view.snapshot.offsets.columns, view.snapshot.topics
@@ -225,7 +270,7 @@ def _content_of_some(asked: Message, view: RequestContext) -> int:
     """Return the bytes of names and metadata in the result of some partitions of a group."""
     place = view.snapshot.groups.place(asked["groupId"])
     held = 0 if place is None else _content_of_topics(asked["topics"], place, view)
-    return len(asked["groupId"]) + sum(len(topic["name"]) for topic in asked["topics"]) + held
+    return len(asked["groupId"]) + sum(len(topic["name"] or "") for topic in asked["topics"]) + held
 
 
 def _content_of_topics(asked: Sequence[Message], group: int, view: RequestContext) -> int:
@@ -251,12 +296,17 @@ def wants_all(request: Message) -> bool:
     return all(group["topics"] is None and not _is_member(group) for group in groups)
 
 
-def answer_many_offsets(request: Message, view: RequestContext) -> Message:
+def answer_many_offsets_by_ids(request: Message, view: RequestContext) -> Message:
+    """Answer OffsetFetch version 10 as `answer_many_offsets` does."""
+    return answer_many_offsets(request, view, by_ids=True)
+
+
+def answer_many_offsets(request: Message, view: RequestContext, *, by_ids: bool = False) -> Message:
     """Answer OffsetFetch as columns, for a request for all offsets (`wants_all`)."""
     names = [group["groupId"] for group in _asked(request)]
     errors = np.array([view.error_of(name) for name in names], np.int16)
     places = [NONE if view.error_of(name) else _place(name, view) for name in names]
-    topics, of_groups = _topics_of(np.array(places, np.int64), view)
+    topics, of_groups = _topics_of(np.array(places, np.int64), view, by_ids)
     if "groups" not in request:
         return {"topics": Columns(topics.fields), "errorCode": int(errors[0])}
     counts = np.bincount(of_groups, minlength=len(names))
@@ -269,13 +319,15 @@ def _place(group: str, view: RequestContext) -> int:
     return NONE if place is None else place
 
 
-def _topics_of(groups: Index, view: RequestContext) -> tuple[Columns, Index]:
+def _topics_of(groups: Index, view: RequestContext, by_ids: bool) -> tuple[Columns, Index]:
     """Return the topics of the groups at n places (`NONE`: no group), group by group, and the index of the
     group of each."""
     offsets, topics = view.snapshot.offsets, view.snapshot.topics
     rows, of_groups = _rows_of(groups, view)
     is_known = offsets.columns.unreadable_source_offset[rows] == NONE
     is_known &= can_be_named(topics.topic[offsets.columns.place[rows]], view)
+    if by_ids:
+        is_known &= _is_of_present_id(offsets.columns, rows, view)
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]
     of_topics = topics.topic[places]
@@ -289,9 +341,20 @@ def _topics_of(groups: Index, view: RequestContext) -> tuple[Columns, Index]:
         "metadata": _metadata(columns, rows),
         "errorCode": np.zeros(len(rows), np.int16),
     }
-    names = topics.names.texts.take(from_numbers(of_topics[first]))
     held = Columns(partitions, np.diff(np.append(first, len(rows))))
-    return Columns({"name": names, "partitions": held}), of_groups[first]
+    of_first = _ids_of if by_ids else _names_of
+    return Columns({**of_first(of_topics[first], view), "partitions": held}), of_groups[first]
+
+
+def _names_of(topics: Index, view: RequestContext) -> dict[str, pa.Array]:
+    return {"name": view.snapshot.topics.names.texts.take(from_numbers(topics))}
+
+
+def _ids_of(topics: Index, view: RequestContext) -> dict[str, NDArray[np.void]]:
+    """Return the ids of n topics (places), which have one."""
+    distinct, number = np.unique(topics, return_inverse=True)
+    ids = [urlsafe_b64decode(f"{view.snapshot.topics.id_of(topic)}==") for topic in distinct.tolist()]
+    return {"topicId": np.array(ids, "V16")[number]}
 
 
 def _rows_of(groups: Index, view: RequestContext) -> tuple[Index, Index]:

@@ -4,11 +4,14 @@ Their APIs are advertised nevertheless, and refused with an error that all clien
 aborts its process if they are not advertised.
 """
 
+from typing import Final
+
 from decoders.messages.reader import Message
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import RequestContext, once
 
-_REFUSED = int(Error.GROUP_AUTHORIZATION_FAILED)
+_REFUSED: Final = int(Error.GROUP_AUTHORIZATION_FAILED)
+_WHY: Final = "This listener answers from tables: groups can be deleted only at the brokers."
 
 
 def refuse_commit(request: Message, view: RequestContext) -> Message:
@@ -16,7 +19,8 @@ def refuse_commit(request: Message, view: RequestContext) -> Message:
     return {
         "topics": [
             {
-                "name": topic["name"],
+                "name": topic.get("name"),
+                "topicId": topic.get("topicId"),
                 "partitions": [
                     {"partitionIndex": partition["partitionIndex"], "errorCode": _REFUSED}
                     for partition in topic["partitions"]
@@ -32,12 +36,17 @@ def commit_weight(request: Message, view: RequestContext) -> int:
 
 
 def commit_content(request: Message, view: RequestContext) -> int:
-    return sum(len(topic["name"]) for topic in request["topics"])
+    return sum(len(topic.get("name", "")) for topic in request["topics"])
 
 
 def refuse_deletion(request: Message, view: RequestContext) -> Message:
     """Answer DeleteGroups: every group is refused."""
-    return {"results": [{"groupId": group, "errorCode": _REFUSED} for group in once(request["groupsNames"])]}
+    refused = {"errorCode": _REFUSED, "errorMessage": _WHY}
+    return {"results": [{"groupId": group, **refused} for group in once(request["groupsNames"])]}
+
+
+def deletion_content(request: Message, view: RequestContext) -> int:
+    return sum(len(group) + len(_WHY) for group in request["groupsNames"])
 
 
 def refuse_offset_deletion(request: Message, view: RequestContext) -> Message:

@@ -92,6 +92,10 @@ class OffsetColumns:
             texts=self.texts, **{name: column[start:stop] for name, column in self._columns()}
         )
 
+    def part_of(self, rows: Index) -> "OffsetColumns":
+        """Return the rows with some indexes."""
+        return OffsetColumns(texts=self.texts, **{name: column[rows] for name, column in self._columns()})
+
     def taken(self, source: Index, newer: "OffsetColumns") -> "OffsetColumns":
         """Return m rows by index; indices from n on refer to `newer`, whose texts include those held here."""
         columns = {name: np.concatenate([old, getattr(newer, name)])[source] for name, old in self._columns()}

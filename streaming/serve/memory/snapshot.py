@@ -169,6 +169,13 @@ class MemorySnapshot:
         np.maximum.at(counts, self.topics.topic[is_there], self.topics.partition[is_there] + 1)
         return counts
 
+    @cached_property
+    def has_topic_ids(self) -> bool:
+        """Whether samples gave the id of every topic with a committed offset, or reported it deleted."""
+        ends = self.topics.ends
+        is_unknown = (ends.topic_id == NONE) & (ends.id_sampled_at == NONE)
+        return not (is_unknown[self.topics.topic] & (self.committing > 0)).any()
+
     # --- completeness ----------------------------------------------------------------------------------
 
     def age_ms(self, now: int) -> int:

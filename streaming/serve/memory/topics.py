@@ -90,6 +90,12 @@ class Topics:
         place = self.ids.place(topic_id)
         return None if place is None else self.names.name(int(self.topic_of_id[place]))
 
+    def place_of_id(self, topic_id: str) -> int | None:
+        """Return the place of the topic that has an id by the newest samples; None: there is none."""
+        name = self.name_of(topic_id)
+        place = None if name is None else self.names.place(name)
+        return None if place is None or self.id_of(place) != topic_id else place
+
     def sampled_at(self, topics: pa.Array) -> Index:
         """Return when (ms) samples last gave the id of each of n topics or reported it deleted; `NONE`:
         never."""

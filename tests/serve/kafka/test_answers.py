@@ -9,6 +9,7 @@ import kafka_clients as kafka
 import pytest
 from listening import CLUSTER_ID, Client, Listening, listening
 from log_end_rows import Sample, gone, rows_of
+from same_answers import MEANT, OURS, meaning
 from table_batches import Batch, append, group, heartbeat, offset
 
 from decoders.formats.java_values import ZERO_UUID
@@ -25,6 +26,9 @@ from streaming.tables.tables import Tables
 LOADED = PartitionProgress(position=10, loaded=True)
 LATEST, EARLIEST = -1, -2
 TOPIC_ID = "AAAAAAAAAAEAAAAAAAAAAg"
+OTHER_ID = "AAAAAAAAAAEAAAAAAAAAAw"
+THIRD_ID = "AAAAAAAAAAEAAAAAAAAABA"
+GONE_ID = "AAAAAAAAAAEAAAAAAAAABQ"
 
 
 def fill(tables: Tables, batch: Batch, **changed: Any) -> None:
@@ -67,12 +71,14 @@ def errors_about(client: Client, name: str) -> dict[str, int]:
     [newest] = client.ask(9, 9, {"groups": [{"groupId": name, "topics": asked}]})["groups"]
     [described] = client.ask(15, 6, {"groups": [name]})["groups"]
     [consumer] = client.ask(69, 1, {"groupIds": [name]})["groups"]
+    [share] = client.ask(77, 1, {"groupIds": [name]})["groups"]
     return {
         "fetch 1": oldest["partitions"][0]["errorCode"],
         "fetch 7": client.ask(9, 7, {"groupId": name, "topics": asked})["errorCode"],
         "fetch 9": newest["errorCode"],
         "describe": described["errorCode"],
         "consumer": consumer["errorCode"],
+        "share": share["errorCode"],
     }
 
 
@@ -226,7 +232,7 @@ def test_an_offset_whose_newer_commit_is_unreadable_is_an_error_and_not_the_old_
         assert (one["committedOffset"], one["errorCode"]) == (-1, Error.UNKNOWN_SERVER_ERROR)
 
 
-@pytest.mark.parametrize("version", range(2, 10))
+@pytest.mark.parametrize("version", range(2, 11))
 def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> None:
     names = ["a", "", "b\0", "gone", "grüße 🐢"]
     batch: Batch = {
@@ -236,21 +242,116 @@ def test_many_offsets_are_written_as_few_are(tables: Tables, version: int) -> No
             unreadable_source_offset=4 if number == 3 else None,
             leader_epoch=None if number % 2 else number,
             metadata="m" * number,
+            topic_id=TOPIC_ID if topic == "recreated" and number else None,
         )
         for name in names[:3]
-        for topic in ("t", "u" * 200)
+        for topic in ("t", "u" * 200, "recreated", "deleted")
         for number in range(4)
     }
     fill(tables, {**batch, **{name: group(source_partition=0) for name in [*names[:3], names[4]]}})
+    ids = {"t": TOPIC_ID, "u" * 200: OTHER_ID, "recreated": THIRD_ID}
+    samples = [Sample(now_ms(), topic, 0, 10, topic_id) for topic, topic_id in ids.items()]
+    tables.append_log_ends(rows_of([*samples, gone(now_ms(), "deleted")]))
     with listening(tables) as endpoint:
         seen = view_of(endpoint)
     asked: dict[str, Any] = {"groups": [{"groupId": name, "topics": None} for name in names]}
     asked = asked if version >= 8 else {"groupId": "a", "topics": None}
-    many = apis.offsets.answer_many_offsets(asked, seen)
+    many, few = (
+        (
+            apis.offsets.answer_many_offsets_by_ids(asked, seen),
+            apis.offsets.answer_offsets_by_ids(asked, seen),
+        )
+        if version >= 10
+        else (apis.offsets.answer_many_offsets(asked, seen), apis.offsets.answer_offsets(asked, seen))
+    )
     assert any(isinstance(value, Columns) for value in many.values())
-    few = apis.offsets.answer_offsets(asked, seen)
     pieces = apis.response_pieces(9, version, 1, many)
     assert b"".join(pieces) == response_bytes(9, version, 1, few)
+
+
+# --- offsets by topic ids ----------------------------------------------------------------------------------
+
+
+def fetched_by_ids(client: Client, *topic_ids: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return offset and error by topic id and partition of the group g: of partition 0 and 1 of some topics,
+    or of all."""
+    topics = [{"topicId": one, "partitionIndexes": [0, 1]} for one in topic_ids] or None
+    [told] = client.ask(9, 10, {"groups": [{"groupId": "g", "topics": topics}]})["groups"]
+    assert told["errorCode"] == Error.NONE
+    return {
+        (topic["topicId"], one["partitionIndex"]): (one["committedOffset"], one["errorCode"])
+        for topic in told["topics"]
+        for one in topic["partitions"]
+    }
+
+
+def newest_offset_fetch(client: Client) -> int:
+    """Return the version of OffsetFetch that clients are offered."""
+    [newest] = [api["maxVersion"] for api in client.ask(18, 0, {})["apiKeys"] if api["apiKey"] == 9]
+    return int(newest)
+
+
+def test_offsets_are_fetched_by_the_present_ids_of_their_topics(tables: Tables) -> None:
+    unreadable = offset(unreadable_source_offset=9, source_partition=0, topic_id=OTHER_ID)
+    batch: Batch = {
+        ("g", "t", 0): offset(committed_offset=5, source_partition=0, topic_id=TOPIC_ID),
+        ("g", "named", 0): offset(committed_offset=6, source_partition=0, topic_id=None),
+        ("g", "named", 1): unreadable,
+        ("g", "deleted", 0): offset(committed_offset=7, source_partition=0, topic_id=GONE_ID),
+        ("g", "deleted", 1): offset(committed_offset=8, source_partition=0, topic_id=None),
+    }
+    fill(tables, batch)
+    at = now_ms() - 2_000
+    samples = [Sample(at, "t", 0, 10, TOPIC_ID), Sample(at, "named", 0, 10, THIRD_ID), gone(at, "deleted")]
+    tables.append_log_ends(rows_of(samples))
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        assert newest_offset_fetch(client) == 10
+        assert fetched_by_ids(client) == {(TOPIC_ID, 0): (5, 0), (THIRD_ID, 0): (6, 0)}
+        assert fetched_by_ids(client, TOPIC_ID, THIRD_ID, GONE_ID, ZERO_UUID) == {
+            (TOPIC_ID, 0): (5, Error.NONE),
+            (TOPIC_ID, 1): (-1, Error.NONE),
+            (THIRD_ID, 0): (6, Error.NONE),
+            (THIRD_ID, 1): (-1, Error.UNKNOWN_SERVER_ERROR),  # perhaps of this id
+            **{
+                (one, number): (-1, Error.UNKNOWN_TOPIC_ID)
+                for one in (GONE_ID, ZERO_UUID)
+                for number in (0, 1)
+            },
+        }
+
+
+def test_an_offset_of_a_topic_that_was_recreated_is_not_an_offset_of_the_new_one(tables: Tables) -> None:
+    held = {number: offset(committed_offset=5, source_partition=0, topic_id=TOPIC_ID) for number in (0, 1)}
+    fill(tables, {("g", "t", number): one for number, one in held.items()})
+    tables.append_log_ends(rows_of([Sample(now_ms() - 2_000, "t", 0, 10, OTHER_ID)]))
+    newer = offset(committed_offset=1, source_partition=0, topic_id=OTHER_ID)
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        for expected in ({}, {(OTHER_ID, 1): (1, 0)}):
+            assert fetched_by_ids(client) == expected
+            asked = fetched_by_ids(client, OTHER_ID, TOPIC_ID)
+            assert asked == {
+                **{(OTHER_ID, number): (-1, 0) for number in (0, 1)},
+                **{(TOPIC_ID, number): (-1, Error.UNKNOWN_TOPIC_ID) for number in (0, 1)},
+                **expected,
+            }
+            fill(tables, {("g", "t", 1): newer})
+            endpoint.tailer.poll()
+
+
+def test_while_the_id_of_a_committed_topic_is_unknown_offsets_are_not_fetched_by_ids(tables: Tables) -> None:
+    fill(tables, {("g", "t", 0): offset(source_partition=0), ("g", "new", 0): offset(source_partition=0)})
+    at = now_ms() - 2_000
+    tables.append_log_ends(rows_of([Sample(at, "t", 0, 10, TOPIC_ID)]))
+    everything = {"groups": [{"groupId": "g", "topics": None}]}
+    with listening(tables) as endpoint:
+        for sample, newest in ((None, 9), (Sample(at, "new", 0, 10, OTHER_ID), 10)):
+            tables.append_log_ends(rows_of([sample] if sample else []))
+            endpoint.tailer.poll()
+            with Client(endpoint.bootstrap) as client:
+                assert newest_offset_fetch(client) == newest
+                assert len(client.ask(9, 9, everything)["groups"][0]["topics"]) == 2
+                client.send(9, 10, everything)
+                assert bool(client.frame()) == (newest == 10)
 
 
 # --- members and assignors ---------------------------------------------------------------------------------
@@ -285,6 +386,39 @@ def test_a_topic_of_a_member_whose_name_is_not_known_has_its_id_for_a_name(
             endpoint.tailer.poll()
         [gone] = client.ask(3, 9, {"topics": [{"name": TOPIC_ID}]})["topics"]
         assert gone["errorCode"] == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_share_group_is_described_with_its_members(tables: Tables) -> None:
+    has = {"subscribed_topics": ["t", "u"], "assignment": [{"topic_id": TOPIC_ID, "partitions": [0, 2]}]}
+    members = [
+        {"member_id": "m", "client_id": "c", "client_host": "/h", "member_epoch": 3, "rack_id": "r", **has},
+        {"member_id": "n", "client_id": "c", "client_host": "/h", "member_epoch": 2},  # nothing else is kept
+    ]
+    about = {"state": "Stable", "generation_or_epoch": 4, "assignment_epoch": 3}
+    fill(
+        tables,
+        {
+            "shared": group(source_partition=0, type="share", members=members, **about),
+            "g": group(source_partition=0, type="consumer"),
+        },
+    )
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        asked = {"groupIds": ["shared", "g", "nope", ""], "includeAuthorizedOperations": True}
+        found, *others = client.ask(77, 1, asked)["groups"]
+        [consumer] = client.ask(69, 1, {"groupIds": ["shared"]})["groups"]
+    assert (found["errorCode"], found["groupState"], found["assignorName"]) == (0, "Stable", "")
+    assert (found["groupEpoch"], found["assignmentEpoch"], found["authorizedOperations"]) == (4, 3, 1 << 8)
+    assigned = [{"topicId": TOPIC_ID, "topicName": TOPIC_ID, "partitions": [0, 2]}]  # its name is not known
+    assert [list(one.values()) for one in found["members"]] == [
+        ["m", "r", 3, "c", "/h", ["t", "u"], {"topicPartitions": assigned}],
+        ["n", None, 2, "c", "/h", [], {"topicPartitions": []}],
+    ]
+    assert [(one["errorCode"], one["errorMessage"]) for one in others] == [
+        (Error.GROUP_ID_NOT_FOUND, "Group g is not a share group."),
+        (Error.GROUP_ID_NOT_FOUND, "Group nope not found."),
+        (Error.INVALID_GROUP_ID, None),
+    ]
+    assert consumer["errorMessage"] == "Group shared is not a consumer group."
 
 
 @pytest.mark.parametrize("default", ["uniform", None])
@@ -558,14 +692,17 @@ def test_whatever_would_change_something_is_refused(ends: Tables) -> None:
     topics = [{"name": "known", "partitions": [{"partitionIndex": 0, "committedOffset": 1}]}]
     refused = Error.GROUP_AUTHORIZATION_FAILED
     with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
-        for version in range(2, 10):
+        for version in range(2, 11):
             with_metadata = [{**topics[0]["partitions"][0], "committedMetadata": None}]  # type: ignore[index]
-            asked = {"groupId": "g", "topics": [{"name": "known", "partitions": with_metadata}]}
+            named = {"topicId": TOPIC_ID} if version >= 10 else {"name": "known"}
+            asked = {"groupId": "g", "topics": [{**named, "partitions": with_metadata}]}
             [topic] = client.ask(8, version, asked)["topics"]
+            assert {**topic, **named} == topic
             assert topic["partitions"] == [{"partitionIndex": 0, "errorCode": refused}]
-        for version in range(3):
+        for version in range(4):
             answer = client.ask(42, version, {"groupsNames": ["g", "nope"]})
             assert [one["errorCode"] for one in answer["results"]] == [refused, refused]
+        assert "only at the brokers" in answer["results"][0]["errorMessage"]
         assert client.ask(47, 0, {"groupId": "g", "topics": topics})["errorCode"] == refused
         assert fetched(client, "g")["g"][1]["known", 0] == 5
 
@@ -582,12 +719,23 @@ def test_transactions_and_share_groups_have_no_coordinator(ends: Tables) -> None
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(ends: Tables) -> None:
     with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
-        client.socket.sendall(bytes.fromhex("0000000b 0012 0005 00000007 ffff 00"))
+        client.socket.sendall(bytes.fromhex("0000000b 0012 0006 00000007 ffff 00"))
         answer = apis_of(client.frame())
-        assert answer == (7, Error.UNSUPPORTED_VERSION, [(18, 0, 4)])
+        assert answer == (7, Error.UNSUPPORTED_VERSION, [(18, 0, 5)])
         assert client.ask(18, 4, {"clientSoftwareName": "a", "clientSoftwareVersion": "1"})["apiKeys"]
         odd = {"clientSoftwareName": "a b", "clientSoftwareVersion": "1"}
         assert client.ask(18, 3, odd)["errorCode"] == Error.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("cluster_id", "node_id", "error"), MEANT)
+def test_a_client_of_another_cluster_or_node_is_sent_away(
+    ends: Tables, cluster_id: str | None, node_id: int, error: int
+) -> None:
+    with listening(ends) as endpoint, Client(endpoint.bootstrap) as client:
+        asked = meaning(CLUSTER_ID if cluster_id == OURS else cluster_id, node_id)
+        answer = client.ask(18, 5, asked)
+        assert (answer["errorCode"], bool(answer["apiKeys"])) == (error, error == Error.NONE)
+        assert client.ask(18, 5, meaning(None, -1))["errorCode"] == Error.NONE  # on the same connection
 
 
 def apis_of(frame: bytes) -> tuple[int, int, list[tuple[int, ...]]]:
@@ -599,7 +747,7 @@ def apis_of(frame: bytes) -> tuple[int, int, list[tuple[int, ...]]]:
     "request_hex",
     [
         "0000 0009 00000001 0000",  # Produce
-        "0009 000a 00000001 0000 00 01 00 00",  # OffsetFetch 10, whose topics have ids instead of names
+        "0009 000b 00000001 0000 00 01 00 00",  # OffsetFetch 11, which there is not yet
         "0010 0006 00000001 0000 00",  # ListGroups of a version that there is not yet
         "0010 0004 00000001 0000 00 ff",  # a malformed one
         "ffff ffff",
@@ -654,11 +802,8 @@ def test_no_more_answers_are_kept_than_there_is_room_for(
         assert 0 < len(endpoint.listener.kept._answers) < 10
 
 
-def test_versions_that_are_offered_are_those_that_are_declared_but_for_topic_ids() -> None:
-    declared = {key: api.versions for key, api in APIS.items()}
-    offered = {**apis.ADVERTISED, 9: range(1, 11)}
-    assert offered == declared
-    assert apis.ADVERTISED[9] == range(1, 10)
+def test_versions_that_are_offered_are_those_that_are_declared() -> None:
+    assert {key: api.versions for key, api in APIS.items()} == apis.ADVERTISED
 
 
 def test_an_answer_that_fails_closes_its_connection_and_is_reported_once(

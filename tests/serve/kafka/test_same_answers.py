@@ -16,7 +16,7 @@ from kafka_world import PARTITIONS, World, kafka_world
 from listening import Client, Listening, listening
 from odd_requests import Asked, odd_requests
 from replayed_tables import replay_broker
-from same_answers import comparable, differences, requests
+from same_answers import MEANT, OURS, comparable, differences, meaning, requests
 from table_batches import Batch, append, group, offset
 
 from decoders.messages import APIS
@@ -67,6 +67,20 @@ def test_every_request_is_answered_as_by_the_broker(world: World, endpoint_with_
 def test_odd_requests_are_answered_as_by_the_broker(world: World, endpoint: Listening) -> None:
     with Client(world.bootstrap) as broker, Client(endpoint.bootstrap) as ours:
         assert_same(broker, ours, odd_requests(world.groups, topic_ids(broker)))
+
+
+def test_a_client_of_another_cluster_is_sent_away_as_by_the_broker(world: World, endpoint: Listening) -> None:
+    for bootstrap in (world.bootstrap, endpoint.bootstrap):
+        with Client(bootstrap) as client:
+            newest = {api["apiKey"]: api["maxVersion"] for api in client.ask(18, 0, {})["apiKeys"]}
+            if newest[18] < 5:
+                pytest.skip("this broker has no ApiVersions 5, in which clients state their cluster")
+            own = client.ask(60, 0, {})["clusterId"]
+            errors = [
+                client.ask(18, 5, meaning(own if cluster_id == OURS else cluster_id, node_id))["errorCode"]
+                for cluster_id, node_id, _ in MEANT
+            ]
+        assert errors == [error for *_, error in MEANT]
 
 
 def assert_same(broker: Client, ours: Client, asked: Asked) -> None:
