@@ -359,9 +359,9 @@ def size_of(request: Request, view: RequestContext) -> Size:
     return Size(elements, content)
 
 
-def reads_tables(request: Request) -> bool:
+def reads_tables(request: Request, view: RequestContext) -> bool:
     """Return whether the response has to be read from the tables, which takes a while."""
-    return request.body is not None and _row_of(request).reads_tables(request.body)
+    return request.body is not None and _row_of(request, view).reads_tables(request.body)
 
 
 def answer_later(request: Request, view: RequestContext) -> bytes | Pieces:

@@ -217,7 +217,8 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 request, view, weight = self._read(frame)
                 self._asked(frame)
-                if weight > MANY or size_of(request, view).content > _MANY_BYTES or reads_tables(request):
+                is_long = weight > MANY or size_of(request, view).content > _MANY_BYTES
+                if is_long or reads_tables(request, view):
                     self._start(self._answer_elsewhere(request))
                     return
                 small = answer(request, view)
@@ -306,7 +307,8 @@ class Connection(asyncio.BufferedProtocol):
         this was decided by."""
         view, limits = self._view(), self._listener.limits
         size = size_of(request, view)
-        is_large = size.elements > limits.large or size.content > limits.large_bytes or reads_tables(request)
+        is_large = size.elements > limits.large or size.content > limits.large_bytes
+        is_large = is_large or reads_tables(request, view)
         return None if is_large else answer(request, view), view.snapshot
 
     def _made(self, request: Request, sized: MemorySnapshot | None = None) -> bytes | Pieces:
