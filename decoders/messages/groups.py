@@ -131,47 +131,49 @@ _ASSIGNMENT: Final = Struct(
     "topicPartitions" / array(Struct("topicId" / UUID, "topicName" / STRING, "partitions" / array(INT32))),
 )
 
+_GROUP_IDS: Final = Struct(
+    "groupIds" / array(STRING),
+    "includeAuthorizedOperations" / INCLUDE_AUTHORIZED_OPERATIONS,
+)
+
+
+def _assigned_groups(member: Struct) -> Struct:
+    """Return the response about groups whose coordinator assigns the partitions, with such members."""
+    group = Struct(
+        "errorCode" / ERROR_CODE,
+        "errorMessage" / ERROR_MESSAGE,
+        "groupId" / STRING,
+        "groupState" / STRING,
+        "groupEpoch" / INT32,
+        "assignmentEpoch" / INT32,
+        "assignorName" / STRING,
+        "members" / array(member),
+        "authorizedOperations" / AUTHORIZED_OPERATIONS,
+    )
+    return Struct("throttleTimeMs" / THROTTLE_TIME_MS, "groups" / array(group))
+
+
 # KIP-848. KIP-1099 (v1): whether a member uses the classic (0) or the consumer (1) protocol.
 CONSUMER_GROUP_DESCRIBE: Final = Api(
     key=69,
     name="ConsumerGroupDescribe",
     versions=range(0, 2),
     first_flexible=0,
-    request=Struct(
-        "groupIds" / array(STRING),
-        "includeAuthorizedOperations" / INCLUDE_AUTHORIZED_OPERATIONS,
-    ),
-    response=Struct(
-        "throttleTimeMs" / THROTTLE_TIME_MS,
-        "groups"
-        / array(
-            Struct(
-                "errorCode" / ERROR_CODE,
-                "errorMessage" / ERROR_MESSAGE,
-                "groupId" / STRING,
-                "groupState" / STRING,
-                "groupEpoch" / INT32,
-                "assignmentEpoch" / INT32,
-                "assignorName" / STRING,
-                "members"
-                / array(
-                    Struct(
-                        "memberId" / STRING,
-                        "instanceId" / Default(NULLABLE_STRING, None),
-                        "rackId" / Default(NULLABLE_STRING, None),
-                        "memberEpoch" / INT32,
-                        "clientId" / STRING,
-                        "clientHost" / STRING,
-                        "subscribedTopicNames" / array(STRING),
-                        "subscribedTopicRegex" / Default(NULLABLE_STRING, None),
-                        "assignment" / _ASSIGNMENT,
-                        "targetAssignment" / _ASSIGNMENT,
-                        "memberType" / versions("1+", INT8, default=-1),
-                    )
-                ),
-                "authorizedOperations" / AUTHORIZED_OPERATIONS,
-            )
-        ),
+    request=_GROUP_IDS,
+    response=_assigned_groups(
+        Struct(
+            "memberId" / STRING,
+            "instanceId" / Default(NULLABLE_STRING, None),
+            "rackId" / Default(NULLABLE_STRING, None),
+            "memberEpoch" / INT32,
+            "clientId" / STRING,
+            "clientHost" / STRING,
+            "subscribedTopicNames" / array(STRING),
+            "subscribedTopicRegex" / Default(NULLABLE_STRING, None),
+            "assignment" / _ASSIGNMENT,
+            "targetAssignment" / _ASSIGNMENT,
+            "memberType" / versions("1+", INT8, default=-1),
+        )
     ),
 )
 
@@ -181,37 +183,17 @@ SHARE_GROUP_DESCRIBE: Final = Api(
     name="ShareGroupDescribe",
     versions=range(1, 2),
     first_flexible=0,
-    request=Struct(
-        "groupIds" / array(STRING),
-        "includeAuthorizedOperations" / INCLUDE_AUTHORIZED_OPERATIONS,
-    ),
-    response=Struct(
-        "throttleTimeMs" / THROTTLE_TIME_MS,
-        "groups"
-        / array(
-            Struct(
-                "errorCode" / ERROR_CODE,
-                "errorMessage" / ERROR_MESSAGE,
-                "groupId" / STRING,
-                "groupState" / STRING,
-                "groupEpoch" / INT32,
-                "assignmentEpoch" / INT32,
-                "assignorName" / STRING,
-                "members"
-                / array(
-                    Struct(
-                        "memberId" / STRING,
-                        "rackId" / Default(NULLABLE_STRING, None),
-                        "memberEpoch" / INT32,
-                        "clientId" / STRING,
-                        "clientHost" / STRING,
-                        "subscribedTopicNames" / array(STRING),
-                        "assignment" / _ASSIGNMENT,
-                    )
-                ),
-                "authorizedOperations" / AUTHORIZED_OPERATIONS,
-            )
-        ),
+    request=_GROUP_IDS,
+    response=_assigned_groups(
+        Struct(
+            "memberId" / STRING,
+            "rackId" / Default(NULLABLE_STRING, None),
+            "memberEpoch" / INT32,
+            "clientId" / STRING,
+            "clientHost" / STRING,
+            "subscribedTopicNames" / array(STRING),
+            "assignment" / _ASSIGNMENT,
+        )
     ),
 )
 
