@@ -1,7 +1,7 @@
-"""The chart and compose.yaml, read by their makers' programs, for `make test-deploy`: helm, kubectl-validate, compose-go.
+"""The chart and compose.yaml, read by helm, kubectl-validate and compose-go, for `make test-deploy`.
 
-Go builds the programs when they are first used (some minutes). PyYAML, which reads their output, is beside the
-packages of the project rather than among them.
+Go builds these programs when they are first used (some minutes). PyYAML, which reads their output, is beside
+the packages of the project rather than among them.
 """
 
 import importlib
@@ -86,10 +86,10 @@ def schema_errors(manifest: str, folder: Path) -> str:
 
 def composed(file: Path) -> Tree:
     """Return a file of Docker Compose, checked and with its defaults, as compose-go reads it."""
-    ran = subprocess.run([str(go_program(_COMPOSE)), str(file)], capture_output=True, text=True)
+    command = [str(go_program(_COMPOSE)), "-format", "json", file.name]
+    ran = subprocess.run(command, cwd=file.parent, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    [project] = yaml_documents(ran.stdout)
-    return dict(project)
+    return dict(json.loads(ran.stdout))
 
 
 @dataclass(frozen=True)
