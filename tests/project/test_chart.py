@@ -187,14 +187,13 @@ def test_offsetlake_accepts_the_settings_of_every_pod(
         assert container_of(workload)["args"][1:3] == ["--config", "/etc/offsetlake/offsetlake.toml"]
 
 
+@pytest.mark.parametrize("case", ["volume", "tables-on-s3", "no-volume", "azure"])
 def test_job_and_serve_have_the_same_tables(
-    release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, serve = release.workload("job"), release.workload("serve")
-    if job is None or serve is None:
-        pytest.skip("one of them alone")
-    roots = {_settings(release, one, tmp_path, monkeypatch).tables.root for one in (job, serve)}
-    assert len(roots) == 1
+    release = Release.of(CASES[case])
+    job, serve = (_settings(release, one, tmp_path, monkeypatch) for one in release.workloads())
+    assert job.tables.root == serve.tables.root
 
 
 def test_what_kubernetes_would_set_for_services_is_refused_and_so_is_off(release: Release) -> None:
@@ -294,10 +293,9 @@ def test_temporary_files_have_a_volume(release: Release) -> None:
         assert "emptyDir" in volumes[environment_of(workload).get("TMPDIR", "/tmp")]
 
 
-def test_the_jars_are_those_of_the_image(release: Release) -> None:
-    job = release.workload("job")
-    if job is None:
-        pytest.skip("without a job")
+def test_the_jars_are_those_of_the_image() -> None:
+    job = Release.of(CASES["volume"]).workload("job")
+    assert job is not None
     assert f"ENV OFFSETLAKE_JARS={environment_of(job)['OFFSETLAKE_JARS']}\n" in DOCKERFILE
 
 
