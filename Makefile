@@ -76,9 +76,13 @@ dist: setup ## Build wheel and sdist in dist/, and install both as users do, wit
 
 .PHONY: image
 EXTRA ?=
-image: setup ## Build the images of serve and of the job with buildah, and run them (EXTRA=msk-iam; needs the network)
-	@EXTRA=$(EXTRA) PYTHONPATH=.:tests/support $(BIN)/python -m images
-	@IMAGE=1 $(BIN)/pytest --numprocesses 0 -s tests/project/test_images.py $(ARGS)
+image: setup ## Build the images of serve and of the job with buildah, and run them (EXTRA="msk-iam s3a"; needs the network)
+	@EXTRA="$(EXTRA)" PYTHONPATH=.:tests/support $(BIN)/python -m images
+	@IMAGE=1 EXTRA="$(EXTRA)" $(BIN)/pytest --numprocesses 0 -s tests/project/test_images.py $(ARGS)
+
+.PHONY: test-deploy
+test-deploy: setup ## Check the chart and compose.yaml with helm and others, which Go builds (5 minutes, the first time)
+	@DEPLOY=1 $(BIN)/pytest --numprocesses 0 -s tests/project/test_chart.py tests/project/test_compose.py $(ARGS)
 
 .PHONY: bench
 bench: setup ## Measure throughput, latency, start-up, growth and memory (ARGS="--help" for sizes)

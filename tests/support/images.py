@@ -22,6 +22,7 @@ ROOT: Final = Path(__file__).parents[2]
 CONTEXT: Final = ROOT / "dist" / "image"
 TARGETS: Final = ("serve", "job")
 BASE: Final = "docker.io/library/python:3.11-slim-bookworm"
+_MSK_IAM: Final = "msk-iam"
 STAND_IN: Final = "localhost/offsetlake-base"
 
 _ENVIRONMENT: Final = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs", **os.environ}
@@ -111,7 +112,8 @@ def _make_stand_in() -> None:
         buildah("commit", "--quiet", "--rm", container, STAND_IN)
 
 
-def build(target: str, of: str, extra: str) -> None:
+def build(target: str, of: str, extras: Sequence[str]) -> None:
+    of_python = _MSK_IAM if _MSK_IAM in extras else ""  # s3a has jars alone
     with tempfile.TemporaryDirectory() as scratch:
         index, ca = Path(scratch, "index"), Path(scratch, "ca")
         index.write_text(secrets(os.environ))
@@ -121,7 +123,7 @@ def build(target: str, of: str, extra: str) -> None:
             ca.touch()
         buildah(
             *("build", "--pull-never", "--format", "docker", "--target", target, "--tag", image_of(target)),
-            *("--build-arg", f"BASE={of}", "--build-arg", f"EXTRA={extra}"),
+            *("--build-arg", f"BASE={of}", "--build-arg", f"EXTRA={of_python}"),
             *("--secret", f"id=index,src={index}", "--secret", f"id=ca,src={ca}"),
             *("--file", ROOT / "conf" / "deploy" / "Dockerfile", CONTEXT),
         )
@@ -170,11 +172,11 @@ def main() -> int:
         if shutil.which(program) is None:
             print(f"make image: expected {program}, found none. Debian: apt-get install buildah mmdebstrap")
             return 1
-    extra = os.environ.get("EXTRA", "")
-    fill_context(["connector", "broker", *filter(None, [extra])])
+    extras = os.environ.get("EXTRA", "").split()
+    fill_context(["connector", "broker", *extras])
     of = base()
     for target in TARGETS:
-        build(target, of, extra)
+        build(target, of, extras)
         listed = ROOT / "dist" / f"sbom-{target}.cdx.json"
         listed.write_text(json.dumps(bill_of_materials(target), indent=1) + "\n", encoding="utf-8")
         print(f"built {image_of(target)}; what it contains: {listed}", flush=True)
