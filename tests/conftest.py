@@ -1,6 +1,7 @@
 """Fixtures that more than one test module uses: the jars, a broker, the Spark session, the command."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -54,6 +55,11 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 for variable in os.environ.keys() - without_settings(os.environ).keys():
     del os.environ[variable]
+
+# --- signals: what a shell starts in the background ignores SIGINT, and so do its processes -----------------
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # --- what the package logs -------------------------------------------------------------------------------
 

@@ -107,9 +107,9 @@ class Msk:
         found = [MskToken(text) for text in dict.fromkeys(texts)]
         return [token for token in found if token.is_of_java is java]
 
-    def of_environment(self, *, after: int) -> list[MskToken]:
-        """librdkafka's tokens with the key of the environment: clients of other tests may still sign in."""
-        found = self.tokens(java=False, after=after)
+    def of_environment(self, *, java: bool, after: int) -> list[MskToken]:
+        """Tokens with the key of the environment: clients of other tests may still sign in."""
+        found = self.tokens(java=java, after=after)
         return [token for token in found if token.key == OF_ENVIRONMENT[0]]
 
 
@@ -175,7 +175,9 @@ def test_the_job_signs_in_with_both_clients_renews_tokens_and_outlasts_missing_c
     files = ("--command-config", "client.properties", "--config", "job.toml")
     with running("run", "--bootstrap-server", msk.bootstrap, *files, cwd=tmp_path) as process:
         follows(6)
-        kafka.wait_until(lambda: len(msk.tokens(java=True, after=before)) >= 2, "Java to renew its token")
+        kafka.wait_until(
+            lambda: len(msk.of_environment(java=True, after=before)) >= 2, "Java to renew its token"
+        )
         credentials.write_text("")
         refuse.touch()
         has_said("Signing in again")
@@ -186,7 +188,7 @@ def test_the_job_signs_in_with_both_clients_renews_tokens_and_outlasts_missing_c
         follows(7)
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(60) == 0, output(tmp_path)
-    of_librdkafka = msk.of_environment(after=before)
+    of_librdkafka = msk.of_environment(java=False, after=before)
     assert of_librdkafka
     tokens = [*msk.tokens(java=True, after=before), *of_librdkafka]
     assert {token.region for token in tokens} == {REGION}
@@ -228,12 +230,12 @@ def test_librdkafka_renews_its_token_and_goes_on_when_credentials_are_back(
 
     failures: list[BrokerError] = []
     kafka.wait_until(
-        lambda: answers() and len(msk.of_environment(after=before)) >= 3,
+        lambda: answers() and len(msk.of_environment(java=False, after=before)) >= 3,
         "tokens to be renewed",
         timeout_s=60,
     )
     assert failures == []
-    assert all(token.is_signed_by(*OF_ENVIRONMENT) for token in msk.of_environment(after=before))
+    assert all(token.is_signed_by(*OF_ENVIRONMENT) for token in msk.of_environment(java=False, after=before))
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     kafka.wait_until(lambda: not answers() and len(failures) >= 4, "an outage", timeout_s=60)
     assert "(signing a token: PartialCredentialsError: Partial credentials" in str(failures[-1])

@@ -81,40 +81,43 @@ def test_a_history_with_too_many_changes_says_since_when_it_is_shown(
 
 # --- the chart of an offset --------------------------------------------------------------------------------
 
-BEGAN = NOW - 50 * MINUTE_MS
 PER_SECOND = 10
 OUTAGE = range(20, 30)
 """The minutes without samples."""
 
 
-def written_at(at: int) -> int:
-    return (at - BEGAN) // 1_000 * PER_SECOND
+def written_until(seconds: float) -> int:
+    return int(seconds) * PER_SECOND
 
 
 @pytest.fixture
-def steady(tmp_path: Path) -> Iterator[Opened]:
-    """A group 30 seconds behind a producer of a steady rate, and samples each minute but for an outage."""
+def steady(tmp_path: Path) -> Iterator[tuple[Opened, int]]:
+    """A group 30 seconds behind a producer of a steady rate, and samples each minute but for an outage; with
+    the moment (ms) at which that began."""
+    began = now_ms() - 50 * MINUTE_MS
     made = Tables(str(tmp_path / "tables"))
     made.create()
-    minutes = [BEGAN + number * MINUTE_MS for number in range(48) if number not in OUTAGE]
-    made.append_log_ends(rows_of([Sample(at, "t", 0, written_at(at)) for at in minutes]))
-    for at in range(BEGAN + MINUTE_MS, minutes[-1], 100_000):
-        append(made, {("g", "t", 0): offset(committed_offset=written_at(at - 30_000))}, now=at)
+    sampled = [60 * minute for minute in range(48) if minute not in OUTAGE]
+    made.append_log_ends(rows_of([Sample(began + at * 1_000, "t", 0, written_until(at)) for at in sampled]))
+    for at in range(60, sampled[-1], 100):
+        behind = {("g", "t", 0): offset(committed_offset=written_until(at - 30))}
+        append(made, behind, now=began + at * 1_000)
     with opened(made, every_s=1) as endpoint:
-        yield endpoint
+        yield endpoint, began
 
 
-def test_the_log_end_in_the_chart_of_an_offset_grows_as_the_log_does(steady: Opened) -> None:
+def test_the_log_end_in_the_chart_of_an_offset_grows_as_the_log_does(steady: tuple[Opened, int]) -> None:
+    endpoint, began = steady
     address = f"/offset/history?{urlencode({'group': 'g', 'topic': 't', 'span': 'hour'})}"
-    page = HtmlPage.of(steady.ask(address).body)
+    page = HtmlPage.of(endpoint.ask(address).body)
     [data] = [found for one in page.elements if (found := one.attributes.get("data-chart"))]
     chart = json.loads(data)
     ends = next(line["values"] for line in chart["lines"] if line["kind"] == "end")
-    seen = {round(at * 1_000): end for at, end in zip(chart["times"], ends, strict=True)}
-    last = BEGAN + 47 * MINUTE_MS
+    seen = {at - began / 1_000: end for at, end in zip(chart["times"], ends, strict=True)}
+    last = 47 * 60
     assert len(seen) > 50
     for at, end in seen.items():
-        if BEGAN + 19 * MINUTE_MS <= at < BEGAN + 30 * MINUTE_MS:
+        if 19 * 60 <= at < 30 * 60:
             assert end is None, "no sample near enough"
         else:
-            assert end == pytest.approx(written_at(min(at, last)), abs=PER_SECOND)
+            assert end == pytest.approx(written_until(min(at, last)), abs=PER_SECOND)
