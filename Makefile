@@ -57,8 +57,8 @@ test-clients: setup ## Test serve with clients of other languages; what they nee
 	@CLIENTS=1 $(BIN)/pytest tests/serve/clients $(ARGS)
 
 .PHONY: test-sign-in
-test-sign-in: setup ## Sign in with tokens of a real Keycloak, which is downloaded (170 MB)
-	@SIGN_IN=1 KAFKA=$(KAFKA) $(BIN)/pytest -s tests/job/test_keycloak.py $(ARGS)
+test-sign-in: setup ## Sign in with tokens that are renewed, refused and missing, also those of a real Keycloak, which is downloaded (170 MB)
+	@SIGN_IN=1 KAFKA=$(KAFKA) $(BIN)/pytest -s tests/job/test_keycloak.py tests/job/test_sign_in.py tests/job/test_msk_sign_in.py $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: setup ## Run the job on a Spark cluster of two workers and kill one; also with everything on S3, and kill the driver

@@ -38,6 +38,9 @@ from streaming.tables.tables import Tables
 
 pytestmark = pytest.mark.broker
 
+ON_ITS_OWN = pytest.mark.skipif("SIGN_IN" not in os.environ, reason="`make test-sign-in` runs it: it waits")
+"""Tests that wait for tokens to be renewed and for outages to end: a minute each."""
+
 AWS = "software.amazon.msk.auth.iam"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 OF_ENVIRONMENT = ("AKIAENVIRONMENT", "secret/of+environment", "session-of-environment")
@@ -148,6 +151,7 @@ def compiled(name: str, *jars: Path) -> Path:
 # --- the job -----------------------------------------------------------------------------------------------
 
 
+@ON_ITS_OWN
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_job_signs_in_with_both_clients_renews_tokens_and_outlasts_missing_credentials(
@@ -214,6 +218,7 @@ def offset_in(folder: Path) -> int | None:
 # --- librdkafka ------------------------------------------------------------------------------------------
 
 
+@ON_ITS_OWN
 def test_librdkafka_renews_its_token_and_goes_on_when_credentials_are_back(
     msk: Msk, with_credentials: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Signing in by OAUTHBEARER and by client certificates: both clients do, renew, wait, and say why not."""
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,9 @@ from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.demo.local_broker import free_ports
 
 pytestmark = pytest.mark.broker
+
+ON_ITS_OWN = pytest.mark.skipif("SIGN_IN" not in os.environ, reason="`make test-sign-in` runs it: it waits")
+"""Tests that wait for tokens to be renewed and for outages to end: a minute each."""
 
 HOSTILE = 'p4ss:"word\\%22+ü é'
 SECRET = "battery-staple-3307"
@@ -219,6 +223,7 @@ def test_a_client_certificate_that_has_expired_is_refused(world: World, tmp_path
 # --- the job ---------------------------------------------------------------------------------------------
 
 
+@ON_ITS_OWN
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_job_renews_tokens_outlasts_the_endpoint_and_ends_when_it_is_refused(
