@@ -1,4 +1,5 @@
-"""How many requests the job sends to an object store: `make bench ARGS="--only requests"`.
+"""How long commits to an object store take, and how many requests the job sends: `make bench ARGS="--only
+requests"`.
 
 The real command with its defaults, tables on a real S3 server, and a proxy between that counts: while groups
 commit all the time, and at rest. First with the checkpoint in a local folder, then on S3, too.
@@ -10,15 +11,22 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 import kafka_clients as kafka
 from kafka_versions import chosen_version
-from object_store import start_object_store
-from store_proxy import Request, StoreProxy, start_store_proxy
+from object_store import ObjectStore, start_object_store
+from store_proxy import Fault, Request, StoreProxy, start_store_proxy
+from table_batches import Batch, changes_of, offset
 
+from streaming.model.schemas import CHANGES
+from streaming.tables.handles import TableHandles
+from streaming.tables.rows import change_rows
+from streaming.tables.tables import Tables
 from tests.benchmarks.watched_job import BATCH_LINE, WatchedJob
 
 KINDS: Final = ("PUT", "POST", "LIST", "GET", "HEAD", "DELETE")
@@ -30,6 +38,9 @@ _TOOK: Final = re.compile(r"changed.* in (\S+) s$", re.MULTILINE)
 """How long a batch took, as the job says."""
 _SETTLED_S: Final = 150.0  # the first round of maintenance is over
 _GROUPS, _PARTITIONS = 20, 6
+_COMMITS = 40
+_DELAY_S = 0.02
+"""What a request to S3 takes within its region, about."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +59,7 @@ def measure(options: argparse.Namespace) -> None:
             start_store_proxy(folder / "proxy", store.endpoint) as proxy,
             chosen_version().broker(folder / "broker") as broker,
         ):
+            commits(str(folder / "tables"), store, proxy)
             bootstrap = broker.bootstrap_servers
             kafka.create_topics(bootstrap, {"t": _PARTITIONS})
             commit(bootstrap, 0)
@@ -67,6 +79,53 @@ def measure(options: argparse.Namespace) -> None:
                     print(f"\nthe checkpoint is {place}")
                     window("following", job, proxy, seconds, lambda number: commit(bootstrap, number))
                     window("at rest", job, proxy, seconds, lambda _number: None)
+
+
+def commits(local: str, store: ObjectStore, proxy: StoreProxy) -> None:
+    """Print how long a batch of 120 offsets, a heartbeat and a fold take in a folder and at the store."""
+    print("| tables | a batch | a heartbeat | a fold |\n| --- | --- | --- | --- |")
+    options = store.options(endpoint=proxy.endpoint)
+    for place, root, delay_s in (
+        ("in a local folder", local, 0.0),
+        ("at the store", store.new_root(), 0.0),
+        (f"at the store, which takes {_DELAY_S * 1_000:g} ms longer", store.new_root(), _DELAY_S),
+    ):
+        tables = Tables(root, options, handles=TableHandles())
+        tables.create()
+        proxy.set_faults(Fault(delay_s=delay_s))
+        taken: dict[str, list[float]] = {"batch": [], "heartbeat": [], "fold": []}
+        progress = tables.progress()
+        for number in range(1, _COMMITS + 1):
+            batch: Batch = {
+                (f"g{group}", "t", partition): offset(committed_offset=number)
+                for group in range(_GROUPS)
+                for partition in range(_PARTITIONS)
+            }
+            rows, _ = change_rows(changes_of(batch, {}), sequence=number, batch_time=number)
+            after = replace(progress, query_id="q", sequence=number, batch_id=number, batch_time=number)
+            beat = replace(after, heartbeat=number)
+            steps: tuple[tuple[str, Callable[[], object]], ...] = (
+                ("batch", partial(tables.append_changes, rows, after, is_batch=True, after=[progress])),
+                (
+                    "heartbeat",
+                    partial(
+                        tables.append_changes,
+                        CHANGES.empty_table(),
+                        beat,
+                        is_batch=False,
+                        is_observation=False,
+                        after=[after],
+                    ),
+                ),
+                ("fold", tables.fold),
+            )
+            for name, act in steps[: 3 if number % 5 == 0 else 2]:
+                began = time.monotonic()
+                act()
+                taken[name].append(time.monotonic() - began)
+            progress = beat
+        proxy.set_faults()
+        print(f"| {place} | {' | '.join(f'{median(each):.3f} s' for each in taken.values())} |", flush=True)
 
 
 def window(what: str, job: WatchedJob, proxy: StoreProxy, seconds: float, act: Callable[[int], None]) -> None:
