@@ -16,12 +16,13 @@ import tarfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 import pytest
+from command_process import started
 from images import TARGETS, buildah, image_of, secrets
 from installed import PYPROJECT, ROOT
 
@@ -85,27 +86,13 @@ def volume(tmp_path: Path) -> Path:
     return folder
 
 
-@contextmanager
-def running(name: str, volume: Path, log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(name: str, volume: Path, log: Path, *words: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """A command in a container, which does not outlive the test."""
     env = ["HTTPS_PROXY=http://127.0.0.1:9"]  # no registry can be reached
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command(name, volume, *words, env=env),
-            env=CHROOT,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    return started(command(name, volume, *words, env=env), output=log, env=CHROOT)
 
 
-def stop(process: subprocess.Popen[bytes]) -> int:
+def stop(process: subprocess.Popen[str]) -> int:
     """Send SIGTERM to the program in the container, which buildah does not; return the exit code."""
     [program] = [pid for pid in offspring(process.pid) if command_of(parent_of(pid)) == "buildah-chroot-exec"]
     assert uid_of(program) == USER
@@ -138,7 +125,7 @@ def parent_of(pid: int) -> int:
     return _status(pid, "PPid")
 
 
-def wait_for(text: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+def wait_for(text: str, log: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 300
     while text not in log.read_text():
         assert process.poll() is None, log.read_text()

@@ -16,6 +16,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,18 @@ def committed(job: JobProcess) -> int | None:
     return rows[0]["committed_offset"] if rows else None
 
 
+@contextmanager
+def killed_at_the_end(*jobs: JobProcess) -> Iterator[None]:
+    """Kill what still runs at the end of the block, and print what the jobs said."""
+    try:
+        yield
+    finally:
+        for job in jobs:
+            if job.starts:
+                job.kill()
+                print(job.output)
+
+
 @pytest.mark.timeout(600)
 def test_a_second_job_is_refused_and_replaces_only_one_that_no_longer_works(
     make_broker: BrokerFactory, object_store: ObjectStore, tmp_path: Path
@@ -266,7 +279,7 @@ def test_a_second_job_is_refused_and_replaces_only_one_that_no_longer_works(
         JobProcess(tmp_path / name, bootstrap, table_root=root, storage_options=options, environment=options)
         for name in ("first", "second")
     )
-    try:
+    with killed_at_the_end(first, second):
         first.start()
         kafka.wait_until(lambda: committed(first) == 1, "the first offset", timeout_s=300)
         second.start("rebuild")
@@ -286,11 +299,6 @@ def test_a_second_job_is_refused_and_replaces_only_one_that_no_longer_works(
         assert {name: first.tables.delta(name).version() for name in first.tables.existing()} == held
         [row] = first.tables.read(["g"]).offsets.to_pylist()
         assert row["committed_offset"] == 2
-    finally:
-        for job in (first, second):
-            if job.starts:
-                job.kill()
-                print(job.output)
     check_history(first.tables)
 
 
@@ -324,7 +332,7 @@ def test_two_drivers_on_one_checkpoint_the_second_replaces_only_one_that_no_long
         )
         for name, folder in zip(("first", "second"), two_folders, strict=True)
     )
-    try:
+    with killed_at_the_end(first, second):
         first.start()
         kafka.wait_until(lambda: committed(first) == 1, "the first offset", timeout_s=300)
         second.start()
@@ -348,11 +356,6 @@ def test_two_drivers_on_one_checkpoint_the_second_replaces_only_one_that_no_long
         first.start("run", "--once")
         assert first.wait() == 0, first.output
         assert committed_at_end(first) == 20
-    finally:
-        for job in (first, second):
-            if job.starts:
-                job.kill()
-                print(job.output)
     check_history(first.tables)
     assert first.tables.progress().generation == 0, "a rebuild that nobody asked for"
 

@@ -23,8 +23,6 @@ _EARLIEST: Final = -2
 MOST_MOMENTS: Final = 10
 """The most timestamps in a request: each is a question to the tables."""
 
-Ends = Mapping[tuple[str, int], PastEnd]
-
 
 def reads_tables(request: Message) -> bool:
     """Return whether a request has timestamps, whose log ends are not in the snapshot."""
@@ -45,16 +43,25 @@ def answer_log_ends(request: Message, view: RequestContext) -> Message:
     }
 
 
-def _past_ends(asked: Mapping[str, list[Message]], view: RequestContext) -> Mapping[int, Ends | None]:
-    """Read the log ends at the requested moments (ms); None: that failed, missing: there are too many."""
+def _past_ends(
+    asked: Mapping[str, list[Message]], view: RequestContext
+) -> Mapping[tuple[str, int], PastEnd | Error]:
+    """Read the log ends at the requested timestamps, by topic and partition; an error where there is none."""
+    wanted = [
+        (name, one) for name, partitions in asked.items() for one in partitions if one["timestamp"] >= 0
+    ]
     topics: dict[int, set[str]] = {}
-    for name, partitions in asked.items():
-        for one in partitions:
-            if one["timestamp"] >= 0 and view.snapshot.topics.names.place(name) is not None:
-                topics.setdefault(_moment(one, view), set()).add(name)
+    for name, one in wanted:
+        if view.snapshot.topics.names.place(name) is not None:
+            topics.setdefault(_moment(one, view), set()).add(name)
     if len(topics) > MOST_MOMENTS:
-        return {}
-    return {moment: view.past_ends(names, moment) for moment, names in topics.items()}
+        return {(name, one["partitionIndex"]): Error.INVALID_REQUEST for name, one in wanted}
+    read = {moment: view.past_ends(names, moment) for moment, names in topics.items()}
+    found: dict[tuple[str, int], PastEnd | Error] = {}
+    for name, one in wanted:
+        ends, key = read.get(_moment(one, view), {}), (name, one["partitionIndex"])
+        found[key] = Error.UNKNOWN_SERVER_ERROR if ends is None else ends.get(key, Error.UNSUPPORTED_VERSION)
+    return found
 
 
 def _moment(asked: Message, view: RequestContext) -> int:
@@ -63,7 +70,10 @@ def _moment(asked: Message, view: RequestContext) -> int:
 
 
 def _partitions(
-    topic: str, asked: list[Message], past: Mapping[int, Ends | None], view: RequestContext
+    topic: str,
+    asked: list[Message],
+    past: Mapping[tuple[str, int], PastEnd | Error],
+    view: RequestContext,
 ) -> list[Message]:
     """Return the results of partitions of a topic; one requested twice gets a single error."""
     times = Counter(one["partitionIndex"] for one in asked)
@@ -75,7 +85,7 @@ def _partitions(
         {
             "partitionIndex": number,
             **(
-                _answered(topic, one, places[number], number in gaps, past, view)
+                _answered(one, places[number], number in gaps, past.get((topic, number)), view)
                 if times[number] == 1
                 else twice
             ),
@@ -85,20 +95,15 @@ def _partitions(
 
 
 def _answered(
-    topic: str,
-    asked: Message,
-    place: int | None,
-    is_gap: bool,
-    past: Mapping[int, Ends | None],
-    view: RequestContext,
+    asked: Message, place: int | None, is_gap: bool, past: PastEnd | Error | None, view: RequestContext
 ) -> Message:
     if place is None and not is_gap:
         return {"errorCode": view.error_of_unknown_topic}
     if asked["timestamp"] < _EARLIEST:
         return {"errorCode": Error.UNSUPPORTED_VERSION}
     end = None if place is None else view.log_end(place)
-    if asked["timestamp"] >= 0:
-        return _at_timestamp(topic, asked, place, end, past, view)
+    if past is not None:
+        return _at_timestamp(past, place, end, view)
     if place is None or end is None:  # clients that can handle it were shown no leader
         return {"errorCode": Error.NONE if view.client.needs_leaders else Error.NOT_LEADER_OR_FOLLOWER}
     start = int(view.snapshot.topics.ends.log_start[place])
@@ -108,25 +113,15 @@ def _answered(
     return {"errorCode": Error.UNSUPPORTED_VERSION} if start == NONE else {"offset": start}
 
 
-def _at_timestamp(
-    topic: str,
-    asked: Message,
-    place: int | None,
-    end: int | None,
-    past: Mapping[int, Ends | None],
-    view: RequestContext,
-) -> Message:
-    if (moment := _moment(asked, view)) not in past:
-        return {"errorCode": Error.INVALID_REQUEST}
-    ends = past[moment]
-    if ends is None:
-        return {"errorCode": Error.UNKNOWN_SERVER_ERROR}
-    found, topics = ends.get((topic, asked["partitionIndex"])), view.snapshot.topics
-    if found is None or place is None or end is None or found.log_end > end:
+def _at_timestamp(past: PastEnd | Error, place: int | None, end: int | None, view: RequestContext) -> Message:
+    if isinstance(past, Error):
+        return {"errorCode": past}
+    topics = view.snapshot.topics
+    if place is None or end is None or past.log_end > end:
         return {"errorCode": Error.UNSUPPORTED_VERSION}
-    if _differ(found.topic_id, topics.id_of(int(topics.topic[place]))):
+    if _differ(past.topic_id, topics.id_of(int(topics.topic[place]))):
         return {"errorCode": Error.UNSUPPORTED_VERSION}
-    return {"offset": max(found.log_end, int(topics.ends.log_start[place])), "timestamp": found.at}
+    return {"offset": max(past.log_end, int(topics.ends.log_start[place])), "timestamp": past.at}
 
 
 def _differ(topic_id: str | None, other: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from streaming.common.rate_limits import RateLimitedLog
 from streaming.common.retries import raise_if_ending
@@ -10,7 +11,7 @@ from streaming.serve.kafka.view import PastEnd, PastEnds
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables
 
-_COLUMNS = ("topic", "partition", "log_end", "topic_id")
+_COLUMNS: Final = ("topic", "partition", "log_end", "topic_id")
 
 
 def past_ends_of(tables: Tables) -> PastEnds:

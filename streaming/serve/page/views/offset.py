@@ -166,7 +166,7 @@ def _chart(
 ) -> Chart | None:
     """Return the offset between log start and log end: at regular moments, and at each of the last steps.
 
-    The ends of both are those of the samples: a step counts its lag by the end at a moment of its own.
+    Log start and log end come from the samples alone: regular moments and steps know them at other times.
     """
     last = python_rows(steps.slice(max(0, len(steps) - _STEPS)))
     points = sorted([*python_rows(series), *({**step, "at": step["batch_time"]} for step in last)], key=_at)
