@@ -30,11 +30,13 @@ demo: setup ## Run a local broker, real consumer groups and the job (ARGS="--for
 
 .PHONY: test
 # Two workers for two cores: with a third, the first ten minutes of a run came no further. Each has its own Spark session and broker; ARGS="-n 0": a single process.
-WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+WORKERS := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+# A test that a signal does not end, since a library waits for ever and holds the GIL, ends its worker and is named, with the stack of each thread.
+STUCK := -o faulthandler_timeout=930 -o faulthandler_exit_on_timeout=true
 KAFKA ?=
 test: export PYTHONDONTWRITEBYTECODE :=# else each of hundreds of processes compiles our code again
 test: setup ## Run all tests but those of test-... below, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
-	@KAFKA=$(KAFKA) $(BIN)/pytest $(WORKERS) $(ARGS)
+	@KAFKA=$(KAFKA) $(BIN)/pytest $(WORKERS) $(STUCK) $(ARGS)
 
 .PHONY: test-kill
 KILLS ?= 30
