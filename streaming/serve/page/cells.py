@@ -96,7 +96,10 @@ def ago(at: int | None, now: int) -> Markup:
     """Return how long ago a moment (ms) was."""
     if at is None or not 0 <= at <= LAST_MS:
         return moment(at, now)
-    text = f"{in_words(now - at)} ago" if at <= now else f"in {in_words(at - now)}"
+    if now < at < now + 1_000:
+        text = "now"
+    else:
+        text = f"{in_words(now - at)} ago" if at <= now else f"in {in_words(at - now)}"
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso(at, "seconds"), text)
 
 

@@ -1,9 +1,9 @@
-"""Names in cells: none can be taken for another."""
+"""Cells: no name can be taken for another, and moments are in words."""
 
 from page_world import HOSTILE
 
 from streaming.expiry import rules as expiry
-from streaming.serve.page.cells import mark, name, name_text, sentence, term, terms
+from streaming.serve.page.cells import ago, mark, name, name_text, sentence, term, terms
 from streaming.serve.page.notes import MEANINGS, RULES
 
 
@@ -33,4 +33,17 @@ def test_only_words_that_cells_write_as_such_are_explained() -> None:
     assert terms([spoofed, "explicit", mark("not complete"), term("share")]) == [
         ("not complete", MEANINGS["not complete"]),
         ("share", MEANINGS["share"]),
+    ]
+
+
+def test_a_heartbeat_that_came_while_the_page_was_made_is_of_now() -> None:
+    def shown(at: int) -> str:
+        return ago(at, 1_000_000).striptags()
+
+    assert [shown(at) for at in (990_000, 1_000_000, 1_000_001, 1_000_999, 1_001_000)] == [
+        "10 s ago",
+        "0 s ago",
+        "now",
+        "now",
+        "in 1 s",
     ]
