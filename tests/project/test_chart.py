@@ -1,6 +1,6 @@
 """The chart: helm and the schemas of Kubernetes accept it, and what its pods run, runs.
 
-Only `make test-deploy` runs this. No API server has the objects: it would also apply defaults and admission.
+Only `make test-deploy` runs this; test_api_server.py installs the chart on an API server.
 """
 
 import os

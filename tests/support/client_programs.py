@@ -6,6 +6,7 @@ Programs of their own (KMinion, kafka_exporter) are used if they are on PATH or 
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -120,14 +121,30 @@ def _name_of(package: str) -> str:
 
 
 def _go_program() -> str:
+    return str(made_by_go("go", HERE / "go", ["."]) / "clients")
+
+
+def made_by_go(
+    name: str, sources: Path, packages: Sequence[str], *, ldflags: str = "", limit_s: float = _LIMIT_S
+) -> Path:
+    """Return a folder with the programs of packages of the Go module in `sources`."""
     go = _found("go", *_GO)
-    sources = sorted((HERE / "go").iterdir())
+    files = sorted(file for file in sources.rglob("*") if file.is_file())
 
     def make(folder: Path) -> None:
-        _run([go, "build", "-o", str(folder / "clients"), "."], directory=HERE / "go")
+        command = [go, "build", "-ldflags", ldflags, "-o", f"{folder}/", *packages]
+        _run(command, directory=sources, environment={"CGO_ENABLED": "0"}, limit_s=limit_s)
 
-    folder = made("go", b"".join(source.read_bytes() for source in sources), make)
-    return str(folder / "clients")
+    contents = b"".join(file.read_bytes() for file in files)
+    return made(name, contents + "\n".join([ldflags, *packages]).encode(), make)
+
+
+def go_module_folder(module: str) -> Path:
+    """Return the folder with the files of a Go module, given with its version."""
+    ran = _run(
+        [_found("go", *_GO), "mod", "download", "-json", module], directory=Path(tempfile.gettempdir())
+    )
+    return Path(json.loads(ran)["Dir"])
 
 
 def _found(name: str, *others: str) -> str:
@@ -168,7 +185,9 @@ def _run(
     command: Sequence[str],
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
-) -> None:
+    limit_s: float = _LIMIT_S,
+) -> str:
+    """Return what a command prints."""
     try:
         ran = subprocess.run(
             command,
@@ -177,9 +196,10 @@ def _run(
             capture_output=True,
             text=True,
             check=False,
-            timeout=_LIMIT_S,
+            timeout=limit_s,
         )
     except subprocess.TimeoutExpired as error:
-        raise MissingError(f"{command[0]} took longer than {_LIMIT_S} s") from error
+        raise MissingError(f"{command[0]} took longer than {limit_s:g} s") from error
     if ran.returncode:
         raise MissingError(f"{' '.join(command[:3])} failed: {(ran.stderr or ran.stdout).strip()[-500:]}")
+    return ran.stdout
