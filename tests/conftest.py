@@ -85,10 +85,6 @@ BrokerFactory = Callable[..., LocalBroker]
 # The second tier of the compiler costs more than it gives within seconds: a fifth of the processor time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-# --- delta-rs: tables of tests are small, so that waking more threads costs more than they do ---------------
-
-os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
-
 # --- `make test` has two workers: each takes one module after the other ------------------------------------
 
 

@@ -58,6 +58,19 @@ def kafka_python() -> Program:
     return Program([sys.executable, str(script)], {"PYTHONPATH": str(folder)})
 
 
+def kafkatop() -> Program:
+    """kafkatop, from PyPI: groups with their states, and the least and the largest lag of each topic."""
+    folder = python_package("kafkatop==1.16", before="2026-11-20")
+    options = ["--all", "--summary-json", "--kafka-broker"]
+    return Program([sys.executable, str(folder / "kafkatop.py"), *options], {"PYTHONPATH": str(folder)})
+
+
+def kaskade() -> Program:
+    """kaskade, from PyPI: topics with their groups, members, records and lag."""
+    folder = python_package("kaskade==5.1.0", before="2026-11-20")
+    return Program([sys.executable, str(HERE / "ask_kaskade.py")], {"PYTHONPATH": str(folder)})
+
+
 def kafkajs() -> Program:
     """The client kafkajs, from npm."""
     node, npm = _found("node"), _found("npm")
@@ -114,6 +127,18 @@ def npm_program(package: str, script: str, *, before: str) -> Sequence[str]:
 
     name = _name_of(package)
     return [node, str(made(name, f"{package} {before}".encode(), make) / "node_modules" / name / script)]
+
+
+def python_package(package: str, *, before: str) -> Path:
+    """Return the folder of a package from PyPI, given with its version, with the packages that it needs: the
+    newest ones `before` a day."""
+
+    def make(folder: Path) -> None:
+        uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
+        _run([*uv, "--target", str(folder), "--exclude-newer", before, package])
+
+    name, _, version = package.partition("==")
+    return made(f"{name}-{version}", f"{package} {before}".encode(), make)
 
 
 def _name_of(package: str) -> str:

@@ -101,6 +101,27 @@ def test_a_library_sees_the_same(world: World, endpoint: Listening, library: str
     assert any(word in refused for word in REFUSALS), refused
 
 
+# --- programs for people at a terminal ---------------------------------------------------------------------
+
+TERMINALS: dict[str, Callable[[], Program]] = {
+    "kafkatop": client_programs.kafkatop,
+    "kaskade": client_programs.kaskade,
+}
+
+
+@pytest.mark.parametrize("terminal", TERMINALS)
+def test_a_program_on_a_terminal_shows_the_same(world: World, endpoint: Listening, terminal: str) -> None:
+    try:
+        program = TERMINALS[terminal]()
+    except MissingError as missing:
+        pytest.skip(str(missing))
+    expected, found = (
+        comparable(json.loads(program.ask(place, []))) for place in (world.bootstrap, endpoint.bootstrap)
+    )
+    assert found == expected
+    assert "orders" in str(found)
+
+
 # --- exporters: their metrics of groups and topics ---------------------------------------------------------
 
 
