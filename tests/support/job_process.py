@@ -158,13 +158,14 @@ class JobProcess:
             self.process.wait()
 
     def kill_one(self, *, driver: bool) -> None:
-        """Kill the driver alone, or the JVM alone."""
+        """Kill the driver alone, or the JVM alone, once it exists."""
         if driver:
             self.driver.kill()
             return
-        for pid, part in self.parts.items():
-            if part == JVM:
-                os.kill(pid, signal.SIGKILL)
+        while JVM not in (parts := self.parts).values():
+            self.check()
+            time.sleep(0.05)
+        os.kill(next(pid for pid, part in parts.items() if part == JVM), signal.SIGKILL)
 
     @property
     def output_file(self) -> Path:
