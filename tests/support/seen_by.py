@@ -1,6 +1,6 @@
 """What the listener answers to a principal, from a snapshot and without a connection."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from listening import CLUSTER_ID
@@ -29,7 +29,8 @@ class Seen:
 
     def sent(self, api_key: int, version: int, body: dict[str, Any]) -> bytes:
         """Return the answer to a request as it is sent."""
-        return b"".join([apis.answer(request_of(api_key, version, body), replace(self.context))])
+        made = apis.answer(request_of(api_key, version, body), self.context)
+        return made if isinstance(made, bytes) else b"".join(made)
 
 
 def request_of(api_key: int, version: int, body: dict[str, Any]) -> Request:
