@@ -239,6 +239,49 @@ def test_hidden_groups_add_nothing_to_the_size_of_an_answer(snapshots: Snapshots
 # --- errors ------------------------------------------------------------------------------------------------
 
 
+def errors_in(answer: Any) -> set[int]:
+    """Return the error codes anywhere in an answer, but 0."""
+    inside = answer.values() if isinstance(answer, dict) else answer if isinstance(answer, list) else ()
+    own = {answer.get("errorCode", 0)} if isinstance(answer, dict) else set()
+    return set().union(own, *map(errors_in, inside)) - {0}
+
+
+@pytest.mark.parametrize("name", ["hidden", "share", "", "\0"])
+def test_what_is_hidden_is_said_to_be_so_in_every_version(snapshots: Snapshots, name: str) -> None:
+    seen = of_snapshot(principal(["g"], ["t"]), snapshots((*GROUPS,), (*TOPICS,)), now=NOW)
+    topic = name if name in TOPICS else "payments"
+    of_topics, of_groups = {Error.TOPIC_AUTHORIZATION_FAILED}, {Error.GROUP_AUTHORIZATION_FAILED}
+    for asked in about([name], []):
+        if asked[0] not in {2, 3, 75}:
+            assert errors_in(seen.ask(*asked)) == (of_groups if (asked[0], asked[1]) != (9, 1) else set())
+    for asked in about([], [topic]):
+        if asked[0] in {2, 3, 32, 75}:
+            assert errors_in(seen.ask(*asked)) == of_topics
+    some = [{"name": topic, "partitionIndexes": [0]}]
+    assert errors_in(seen.ask(9, 1, {"groupId": name, "topics": some})) == of_groups
+    for version, group_id in ((1, "g"), (7, "g")):
+        assert errors_in(seen.ask(9, version, {"groupId": group_id, "topics": some})) == of_topics
+    by_id = [{"topicId": IDS[topic], "partitionIndexes": [0]}]
+    assert errors_in(seen.ask(9, 10, {"groups": [{"groupId": "g", "topics": by_id}]})) == of_topics
+    [found] = seen.ask(3, 12, {"topics": [{"name": None, "topicId": IDS[topic]}]})["topics"]
+    assert (found["errorCode"], found["name"]) == (Error.TOPIC_AUTHORIZATION_FAILED, None)
+
+
+def test_a_hidden_group_is_not_looked_up(snapshots: Snapshots, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+    rows_of = MemorySnapshot.rows_of
+
+    def recorded(snapshot: MemorySnapshot, groups: Any) -> Any:
+        looked_up.extend(groups)
+        return rows_of(snapshot, groups)
+
+    monkeypatch.setattr(MemorySnapshot, "rows_of", recorded)
+    seen = of_snapshot(principal(["billing-*"], ["*"]), snapshots((*GROUPS,), (*TOPICS,)), now=NOW)
+    for asked in about(GROUPS, TOPICS):
+        seen.ask(*asked)
+    assert set(looked_up) == {"billing-1", "billing-2"}
+
+
 def test_a_hidden_group_is_an_error_even_while_groups_are_loading(snapshots: Snapshots) -> None:
     seen = of_snapshot(principal(["billing-*"], ["*"]), MemorySnapshot.none(), now=NOW)
     errors = {
@@ -266,6 +309,18 @@ def test_a_topic_whose_name_is_not_known_is_hidden_from_whoever_may_not_see_all(
         return int(described["errorCode"])
 
     assert [error_for("*"), error_for("orders")] == [Error.NONE, Error.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_a_group_of_which_a_member_will_get_a_hidden_topic_is_an_error(tmp_path: Path) -> None:
+    has = member("orders")
+    has["target_assignment"] = member("payments")["assignment"]
+    rows: Batch = {"g": group(source_partition=0, type="consumer", members=[has])}
+    snapshot = snapshot_of(tmp_path, rows, [])
+    for topics, error in ((["orders", "p*"], Error.NONE), (["orders"], Error.TOPIC_AUTHORIZATION_FAILED)):
+        [found] = of_snapshot(principal(["g"], topics), snapshot, now=NOW).ask(69, 1, {"groupIds": ["g"]})[
+            "groups"
+        ]
+        assert (found["errorCode"], found["groupId"]) == (error, "g")
 
 
 def test_log_ends_of_the_past_are_not_read_for_hidden_topics(snapshots: Snapshots) -> None:
