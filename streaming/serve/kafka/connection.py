@@ -38,7 +38,6 @@ _SENT_AHEAD: Final = 256 * 1024  # in the system: with several MB there, a slow 
 _PIECE: Final = 256 * 1024
 _MANY_BYTES: Final = 64 * 1024  # of content, which take a while to write
 _LOOK_EVERY_S: Final = 0.5  # for others that wait for the turn of a slow client
-_TURN_S: Final = 0.002  # how long to serve one connection before others
 
 
 class ConnectionOwner(Protocol):
@@ -79,6 +78,9 @@ class ConnectionOwner(Protocol):
 
     def turn(self, asker: Hashable) -> AbstractAsyncContextManager[object]:
         """Wait for a turn to compute and send a large response; raises `BusyError` if that takes too long."""
+
+    def time_slice_s(self, connection: "Connection") -> float:
+        """Return how long to serve a connection before others."""
 
     def is_turn_wanted(self) -> bool:
         """Return whether another connection waits for a turn."""
@@ -170,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Respond to complete requests until one must wait, then resume or pause reading."""
-        turn_ends = monotonic() + _TURN_S
+        turn_ends = monotonic() + self._listener.time_slice_s(self)
         while not (self._is_waiting or self._transport.is_closing()):
             frame = self._next_frame()
             if frame is None:
@@ -336,6 +338,8 @@ class Connection(asyncio.BufferedProtocol):
         pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
         sent, waited_s = 0, 0.0
         while (piece := await self._next(pieces, is_made=isinstance(made, bytes))) is not None:
+            if self._transport.is_closing():
+                return
             self._transport.write(piece)
             sent += len(piece)
             while self._is_full:

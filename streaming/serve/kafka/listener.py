@@ -30,6 +30,8 @@ _END_LIMIT_S: Final = 1.0
 _BACKLOG: Final = 64  # asyncio accepts so many at once, before any of them is closed for exceeding the limit
 _RECEIVED_BYTES: Final = 64 * 1024
 _PORTS_TRIED: Final = 10
+_TIME_SLICE_S: Final = 0.002
+_ADDRESS_SLICE_S: Final = 0.01  # of all connections from one address, one after the other
 
 _SAID: Final[Mapping[Closed, str]] = {
     Closed.CONNECTIONS: "more connections than are allowed, closing one",
@@ -278,6 +280,9 @@ class KafkaListener:
             yield
         finally:
             self._turns.give_back(asker)
+
+    def time_slice_s(self, connection: Connection) -> float:
+        return min(_TIME_SLICE_S, _ADDRESS_SLICE_S / max(self._by_address[connection.peer], 1))
 
     def is_turn_wanted(self) -> bool:
         return self._turns.are_wanted

@@ -178,3 +178,15 @@ def test_one_address_has_only_so_many_connections(tables: Tables) -> None:
         with of_host(endpoint, "127.0.0.1") as again:
             assert again.ask(18, 0, {})["errorCode"] == 0
     assert endpoint.listener._by_address == {}
+
+
+def test_connections_from_one_address_share_the_time_in_which_others_wait(tables: Tables) -> None:
+    with listening(tables) as endpoint, ExitStack() as stack:
+        assert endpoint.listener is not None
+        for host, count in (("127.0.0.1", 40), ("127.0.0.2", 1)):
+            for _ in range(count):
+                stack.enter_context(of_host(endpoint, host)).ask(18, 0, {})
+        slices: dict[str, list[float]] = {}
+        for connection in endpoint.listener._connections:
+            slices.setdefault(connection.peer, []).append(endpoint.listener.time_slice_s(connection))
+        assert sum(slices["127.0.0.1"]) < 6 * slices["127.0.0.2"][0]
