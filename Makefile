@@ -58,6 +58,10 @@ test-lag: setup ## Compare lag in seconds with records of known times, while job
 test-clients: setup ## Test serve with clients of other languages; what they need is downloaded
 	@CLIENTS=1 $(BIN)/pytest tests/serve/clients $(ARGS)
 
+.PHONY: test-hostile
+test-hostile: setup ## Ask serve's Kafka listener as an honest client while hostile ones do harm (HOSTILE_SECONDS=10)
+	@HOSTILE=1 $(BIN)/pytest -s -p no:randomly tests/whole/test_hostile_clients.py $(ARGS)
+
 .PHONY: test-sign-in
 test-sign-in: setup ## Sign in with tokens that are renewed, refused and missing, also those of a real Keycloak, which is downloaded (170 MB)
 	@SIGN_IN=1 KAFKA=$(KAFKA) $(BIN)/pytest -s tests/job/test_keycloak.py tests/job/test_sign_in.py tests/job/test_msk_sign_in.py $(ARGS)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import kafka_clients as kafka
 import raw_requests
+from authorized import PROTOCOL, WITH_USERS
 from group_actors import QUICK, GroupActors, start_group_actors
 from kafka_versions import Feature, KafkaVersion
 from replayed_tables import replay_broker
@@ -89,7 +90,11 @@ class World:
 @contextmanager
 def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iterator[World]:
     """Start a broker and members of groups, and write tables once all is settled."""
-    options: dict[str, Any] = {"offsets_partitions": PARTITIONS, "overrides": QUICK}
+    options: dict[str, Any] = {
+        "offsets_partitions": PARTITIONS,
+        "overrides": {**QUICK, **WITH_USERS},
+        "listeners": (PROTOCOL,),
+    }
     with (
         version.broker(directory / "broker", **options) as broker,
         start_group_actors(java_jars, broker.bootstrap_servers) as actors,

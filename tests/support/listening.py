@@ -84,11 +84,12 @@ def listening(
 
 
 class Client:
-    """A connection of a client that sends frames; `name` and `version` are what it says of its software."""
+    """A connection of a client that sends frames, perhaps from another address of this machine (`source`)."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float = 10.0, *, source: str = "") -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        own = (source, 0) if source else None
+        self.socket = socket.create_connection((host, int(port)), timeout_s, own)
         self._stream = self.socket.makefile("rb")
         self._asked = 0
 

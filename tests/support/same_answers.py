@@ -13,7 +13,7 @@ LISTS_OF: Final = {
     "partitions": ("partitionIndex",),
     "topicPartitions": ("topicName",),
     "coordinators": ("key",),
-    "results": ("groupId", "resourceName"),
+    "results": ("groupId", "resourceName", "resourceType"),
     "subscribedTopicNames": (),
 }
 """Arrays whose order means nothing, and the fields that their elements are told apart by."""

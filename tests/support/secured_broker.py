@@ -77,31 +77,33 @@ class SecuredBroker:
 
     def allow_only(self, user: str, *rights: Right) -> None:
         """Give a user these rights and no others; returns when the broker goes by them."""
-        admin = self._admin()
-        of_user = AclBindingFilter(
-            ResourceType.ANY,
-            None,  # type: ignore[arg-type]  # any
-            ResourcePatternType.ANY,
-            f"User:{user}",
-            None,  # type: ignore[arg-type]  # any
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        wanted = [
-            AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
-            for kind, name, pattern, operation in rights
-        ]
-        for future in admin.delete_acls([of_user]).values():
-            future.result(_TIMEOUT_S)
-        for future in admin.create_acls(wanted).values() if wanted else ():
-            future.result(_TIMEOUT_S)
-        wait_until(
-            lambda: set(admin.describe_acls(of_user).result(_TIMEOUT_S)) == set(wanted),
-            "rights to be changed",
-        )
+        allow_only(self.for_tests, user, *rights)
 
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.for_tests})
+
+def allow_only(bootstrap: str, user: str, *rights: Right) -> None:
+    """Give a user these rights and no others; returns when the broker goes by them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    of_user = AclBindingFilter(
+        ResourceType.ANY,
+        None,  # type: ignore[arg-type]  # any
+        ResourcePatternType.ANY,
+        f"User:{user}",
+        None,  # type: ignore[arg-type]  # any
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    wanted = [
+        AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+        for kind, name, pattern, operation in rights
+    ]
+    for future in admin.delete_acls([of_user]).values():
+        future.result(_TIMEOUT_S)
+    for future in admin.create_acls(wanted).values() if wanted else ():
+        future.result(_TIMEOUT_S)
+    wait_until(
+        lambda: set(admin.describe_acls(of_user).result(_TIMEOUT_S)) == set(wanted),
+        "rights to be changed",
+    )
 
 
 def add_scram_user(bootstrap: str, name: str, password: str) -> None:

@@ -13,6 +13,7 @@ from decoders.messages.reader import Message
 from streaming.serve.kafka import cluster, configs, groups, list_offsets, offsets, refusals
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import BusyError, Size, TooLargeError, UnansweredError
+from streaming.serve.kafka.principals import Principal
 from streaming.serve.kafka.view import NODE_ID, Address, Client, RequestContext
 from streaming.serve.memory.names import NONE
 from streaming.serve.memory.snapshot import MemorySnapshot
@@ -57,11 +58,11 @@ class Answered:
     """The versions of an API with one implementation.
 
     `weight` returns the approximate number of elements of the response (None: always few), `content` the
-    approximate bytes of its names, texts and byte strings, and `gaps` the number of further elements; the
-    latter two are slower. If the weight exceeds `MANY` and `is_of_columns` holds for the request,
-    `answer_many` computes the response as columns. `reads_tables`: the response is not in the snapshot, and
-    takes as long as a large one. `can_wait`: the response has an error that makes clients retry. `about`
-    describes the response in the documentation.
+    approximate bytes of its names, texts and byte strings, and `gaps` the number of further elements
+    (negative where the weight is too high); the latter two are slower. If the weight exceeds `MANY` and
+    `is_of_columns` holds for the request, `answer_many` computes the response as columns. `reads_tables`: the
+    response is not in the snapshot, and takes as long as a large one. `can_wait`: the response has an error
+    that makes clients retry. `about` describes the response in the documentation.
     """
 
     api_key: int
@@ -104,10 +105,6 @@ def _ranges(versions: Mapping[int, range]) -> list[Message]:
 def _asked(name: str) -> Weight:
     """Return the weight of a response with one element for each requested one."""
     return lambda request, _: len(request.get(name, ()))
-
-
-def _groups_held(request: Message, view: RequestContext) -> int:
-    return len(view.snapshot.groups)
 
 
 _ROWS: Final = (
@@ -170,8 +167,9 @@ _ROWS: Final = (
         api_key=16,
         versions=range(0, 6),
         answer=groups.answer_groups,
-        weight=_groups_held,
+        weight=groups.groups_weight,
         content=groups.groups_content,
+        gaps=groups.groups_gaps,
         can_wait=True,
         is_of_columns=lambda _: True,
         about="all groups, or those in some states or of some types",
@@ -375,8 +373,11 @@ def answer_later(request: Request, view: RequestContext) -> bytes | Pieces:
 _FEWER: Final = "ask for fewer at once"
 
 
+_Key = tuple[bytes, Address, Client, Principal | None]
+
+
 class ResponseCache:
-    """Small responses from one snapshot by request, because clients repeat their requests.
+    """Small responses from one snapshot by request and principal, because clients repeat their requests.
 
     Holds responses without the correlation id, up to a total size, and for at most a second: the age of a
     snapshot affects its responses.
@@ -384,7 +385,7 @@ class ResponseCache:
 
     def __init__(self) -> None:
         self._of: tuple[MemorySnapshot | None, int] = (None, 0)
-        self._answers: dict[tuple[bytes, Address, Client], bytes] = {}
+        self._answers: dict[_Key, bytes] = {}
         self._bytes_left = _KEPT_BYTES
 
     def answer(self, frame: bytes, view: RequestContext) -> bytes | None:
@@ -404,8 +405,8 @@ class ResponseCache:
             self._answers[_key(frame, view)] = made
 
 
-def _key(frame: bytes, view: RequestContext) -> tuple[bytes, Address, Client]:
-    return frame[: _ID.start] + frame[_ID.stop :], view.address, view.client
+def _key(frame: bytes, view: RequestContext) -> _Key:
+    return frame[: _ID.start] + frame[_ID.stop :], view.address, view.client, view.principal
 
 
 def client_of(request: Request) -> Client | None:

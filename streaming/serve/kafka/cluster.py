@@ -7,7 +7,7 @@ handle this get a leader and the log end -1 (`list_offsets`).
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ _OTHER_ENDPOINT: Final = (
 )
 
 _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_MOST_UNSURE: Final = 1_000_000  # elements, for which a response may still be written
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _GAPS: Final = 1_000
@@ -38,6 +39,13 @@ MOST_PARTITIONS: Final = 2_000
 _FIRST_PARTITION: Final = -(2**31)  # the log may hold any int32
 
 _GROUP, _TRANSACTION = 0, 1  # key types of FindCoordinator
+_HIDDEN_GROUP: Final = {
+    "errorCode": Error.GROUP_AUTHORIZATION_FAILED,
+    "errorMessage": "Group authorization failed.",
+    "nodeId": -1,
+    "host": "",
+    "port": -1,
+}
 _ONLY_GROUPS: Final = "Only groups have a coordinator here: this listener answers from tables."
 
 
@@ -67,12 +75,16 @@ def answer_cluster(request: Message, view: RequestContext) -> Message:
 
 
 def answer_coordinators(request: Message, view: RequestContext) -> Message:
-    """Answer FindCoordinator: the listener coordinates every group, and nothing else."""
+    """Answer FindCoordinator: the listener coordinates every visible group, and nothing else."""
     kind = request.get("keyType", _GROUP)
-    if "coordinatorKeys" not in request:
-        return _coordinator(kind, view)
     coordinator = _coordinator(kind, view)
-    return {"coordinators": [{"key": key, **coordinator} for key in once(request["coordinatorKeys"])]}
+
+    def of(key: str) -> Message:
+        return coordinator if kind != _GROUP or view.may_see_group(key) else _HIDDEN_GROUP
+
+    if "coordinatorKeys" not in request:
+        return of(request["key"])
+    return {"coordinators": [{"key": key, **of(key)} for key in once(request["coordinatorKeys"])]}
 
 
 def coordinators_content(request: Message, view: RequestContext) -> int:
@@ -112,7 +124,7 @@ def answer_metadata(request: Message, view: RequestContext) -> Message:
 def _topics(request: Message, view: RequestContext) -> Each:
     wants_operations = request.get("includeTopicAuthorizedOperations", False)
     if request["topics"] is None:
-        places = [place for place in range(len(view.snapshot.topics)) if _has_partitions(place, view)]
+        places = [place for place in _visible_places(view) if _has_partitions(place, view)]
         count, topics = len(places), (_topic(place, view) for place in places)
     else:
         asked = _distinct(request["topics"])
@@ -122,6 +134,14 @@ def _topics(request: Message, view: RequestContext) -> Each:
         for topic in topics
     )
     return Each(count, shown)
+
+
+def _visible_places(view: RequestContext) -> Sequence[int]:
+    """Return the places of all visible topics."""
+    if view.visible_topics is None:
+        return range(len(view.snapshot.topics))
+    places: list[int] = np.flatnonzero(view.visible_topics).tolist()
+    return places
 
 
 def _distinct(asked: list[Message]) -> list[Message]:
@@ -146,28 +166,37 @@ def answer_metadata_by_names(request: Message, view: RequestContext) -> Message:
 
 
 def metadata_weight(request: Message, view: RequestContext) -> int:
-    """Return the greatest number of topics and named partitions in a response to Metadata."""
+    """Return the greatest number of topics and named partitions in a response to Metadata. For all visible
+    topics it may be less than a bound that is far too high: `metadata_gaps` then adds the difference."""
     topics = view.snapshot.topics
     if request["topics"] is None:
-        return len(topics.topic)
+        ranges = view.topic_ranges
+        if ranges is None:
+            return len(topics.topic)
+        count = sum(int(topics.starts[one.stop] - topics.starts[one.start]) for one in ranges)
+        return min(count, _MOST_UNSURE)
     places = np.array(_places(request["topics"], view), np.int64)
     return len(request["topics"]) + int((topics.starts[places + 1] - topics.starts[places]).sum())
 
 
 def metadata_gaps(request: Message, view: RequestContext) -> int:
-    """Return the greatest number of unnamed partitions in a response to Metadata."""
+    """Return the greatest number of unnamed partitions in a response to Metadata; for all visible topics,
+    plus the number of named ones that the weight lacks, or minus those that it has too many."""
     topics = view.snapshot.topics
-    asked = range(len(topics)) if request["topics"] is None else _places(request["topics"], view)
+    asked = _visible_places(view) if request["topics"] is None else _places(request["topics"], view)
     places = np.array(asked, np.int64)
     starts, stops = topics.starts[places], topics.starts[places + 1]
     highest = np.append(topics.partition, NONE)[np.where(starts < stops, stops - 1, -1)]
-    return sum(len(_gaps(_named(place, view))) for place in places[highest >= stops - starts].tolist())
+    gaps = sum(len(_gaps(_named(place, view))) for place in places[highest >= stops - starts].tolist())
+    if request["topics"] is not None:
+        return gaps
+    return gaps + int((stops - starts).sum()) - metadata_weight(request, view)
 
 
 def metadata_content(request: Message, view: RequestContext) -> int:
     names = view.snapshot.topics.names
     if request["topics"] is None:
-        return int(names.texts.nbytes)
+        return int(names.lengths[_visible_places(view)].sum())
     asked = sum(len(one["name"] or "") for one in request["topics"])
     return asked + int(names.lengths[_places(request["topics"], view)].sum())
 
@@ -179,7 +208,7 @@ def _places(asked: list[Message], view: RequestContext) -> list[int]:
         topics.name_of(one.get("topicId", "")) if one["name"] is None else one["name"]
         for one in _distinct(asked)
     )
-    places = (None if name is None else topics.names.place(name) for name in names)
+    places = (None if name is None else view.topic_place(name) for name in names)
     return [place for place in places if place is not None]
 
 
@@ -196,7 +225,8 @@ def oldest_metadata_content(request: Message, view: RequestContext) -> int:
 
 
 def answer_topic_partitions(request: Message, view: RequestContext) -> Message:
-    """Answer DescribeTopicPartitions: topics ordered by name, in pages."""
+    """Answer DescribeTopicPartitions: topics ordered by name, in pages; each page ends with the errors of
+    hidden topics, as those of brokers do."""
     asked, cursor = {topic["name"] for topic in request["topics"]}, request["cursor"]
     first_topic, first_partition = (
         ("", 0) if cursor is None else (cursor["topicName"], cursor["partitionIndex"])
@@ -204,44 +234,54 @@ def answer_topic_partitions(request: Message, view: RequestContext) -> Message:
     if first_partition < 0 or (cursor is not None and asked and first_topic not in asked):
         refused = {"errorCode": Error.INVALID_REQUEST, "partitions": []}
         return {"topics": [{**refused, "name": topic["name"]} for topic in request["topics"]]}
-    names = sorted(name for name in asked if name >= first_topic) if asked else _names(first_topic, view)
-    left = max(min(request["responsePartitionLimit"], MOST_PARTITIONS), 1)
+    names = sorted(name for name in asked if name >= first_topic)
+    visible = filter(view.may_see_topic, names) if asked else _names(first_topic, view)
+    most = max(min(request["responsePartitionLimit"], MOST_PARTITIONS), 1)
+    topics, next_cursor = _page(visible, first_topic, first_partition, most, view)
+    hidden = [_hidden_topic(name) for name in names if not view.may_see_topic(name)]
+    return {"topics": topics + hidden, "nextCursor": next_cursor}
+
+
+def _page(
+    names: Iterable[str], first_topic: str, first_partition: int, left: int, view: RequestContext
+) -> tuple[list[Message], Message | None]:
+    """Return topics with `left` partitions, and where the next page begins (None: nowhere)."""
     topics: list[Message] = []
     for name in names:
         if left <= 0:
-            return {"topics": topics, "nextCursor": {"topicName": name, "partitionIndex": 0}}
+            return topics, {"topicName": name, "partitionIndex": 0}
         topic = _topic_of(name, view, begin=first_partition if name == first_topic else 0, most=left + 1)
         partitions = topic["partitions"]
         topic["partitions"] = partitions[:left]
         topic["topicAuthorizedOperations"] = view.operations(not topic["errorCode"])
         topics.append(topic)
         if len(partitions) > left:
-            cursor = {"topicName": name, "partitionIndex": partitions[left]["partitionIndex"]}
-            return {"topics": topics, "nextCursor": cursor}
+            return topics, {"topicName": name, "partitionIndex": partitions[left]["partitionIndex"]}
         left -= len(partitions)
-    return {"topics": topics, "nextCursor": None}
+    return topics, None
 
 
 def topic_partitions_weight(request: Message, view: RequestContext) -> int:
     """Return the greatest number of topics and partitions in a response to DescribeTopicPartitions, plus all
     partitions of the requested topics, which must be searched."""
     topics = view.snapshot.topics
-    places = {topics.names.place(topic["name"]) for topic in request["topics"]} - {None}
+    places = {view.topic_place(topic["name"]) for topic in request["topics"]} - {None}
     held = sum(int(topics.starts[place + 1] - topics.starts[place]) for place in places if place is not None)
     return MOST_PARTITIONS + len(request["topics"]) + held
 
 
 def topic_partitions_content(request: Message, view: RequestContext) -> int:
-    names = view.snapshot.topics.names
-    share = min(MOST_PARTITIONS / max(len(names), 1), 1)
-    return sum(len(topic["name"]) for topic in request["topics"]) or int(names.texts.nbytes * share)
+    if request["topics"]:
+        return sum(len(topic["name"]) for topic in request["topics"])
+    lengths = view.snapshot.topics.names.lengths[_visible_places(view)]
+    return int(lengths.sum() * min(MOST_PARTITIONS / max(len(lengths), 1), 1))
 
 
 def _names(first: str, view: RequestContext) -> Iterator[str]:
-    """Yield the names of topics with partitions from `first` on, in order."""
-    names = view.snapshot.topics.names
-    start = bisect_left(range(len(names)), first, key=names.name)
-    return (names.name(place) for place in range(start, len(names)) if _has_partitions(place, view))
+    """Yield the names of visible topics with partitions from `first` on, in order."""
+    names, places = view.snapshot.topics.names, _visible_places(view)
+    start = bisect_left(places, first, key=names.name)
+    return (names.name(place) for place in places[start:] if _has_partitions(place, view))
 
 
 def _asked_topic(asked: Message, view: RequestContext) -> Message:
@@ -253,14 +293,22 @@ def _asked_topic(asked: Message, view: RequestContext) -> Message:
     if place is None:
         error = Error.UNKNOWN_TOPIC_ID if view.is_whole else Error.LEADER_NOT_AVAILABLE
         return {"errorCode": error, "name": None, "topicId": topic_id, "partitions": []}
+    if not view.may_see_topic(view.snapshot.topics.names.name(place)):
+        return {**_hidden_topic(None), "topicId": topic_id}
     return _topic(place, view)
+
+
+def _hidden_topic(name: str | None) -> Message:
+    return {"errorCode": Error.TOPIC_AUTHORIZATION_FAILED, "name": name, "partitions": []}
 
 
 def _topic_of(
     name: str, view: RequestContext, *, begin: int = _FIRST_PARTITION, most: int | None = None
 ) -> Message:
     """Return a topic requested by name, with at most `most` partitions from number `begin` on."""
-    place = view.snapshot.topics.names.place(name)
+    if not view.may_see_topic(name):
+        return _hidden_topic(name)
+    place = view.topic_place(name)
     if place is not None and _has_partitions(place, view):
         return _topic(place, view, begin, most)
     error = view.error_of_unknown_topic if is_topic_name(name) else Error.INVALID_TOPIC_EXCEPTION

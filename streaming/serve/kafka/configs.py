@@ -38,7 +38,7 @@ def answer_configs(request: Message, view: RequestContext) -> Message:
 
 def _result(asked: Message, view: RequestContext, documents: bool) -> Message:
     kind, name = asked["resourceType"], asked["resourceName"]
-    error, why = _error_of_topic(name, view) if kind == _TOPIC else _error_of_name(kind, name)
+    error, why = _error_of(kind, name, view)
     if error or kind != _BROKER or not name:
         return _failure(asked, error, why)
     keys = asked["configurationKeys"]
@@ -57,6 +57,15 @@ def _failure(asked: Message, error: Error, why: str = "") -> Message:
     }
 
 
+def _error_of(kind: int, name: str, view: RequestContext) -> tuple[Error, str]:
+    """Check a resource; the messages are those of brokers."""
+    if kind == _TOPIC and not view.may_see_topic(name):
+        return Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
+    if kind == _GROUP and not view.may_see_group(name):
+        return Error.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
+    return _error_of_topic(name, view) if kind == _TOPIC else _error_of_name(kind, name)
+
+
 def _error_of_topic(name: str, view: RequestContext) -> tuple[Error, str]:
     if not is_topic_name(name):
         return Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {short(name)}"
@@ -65,7 +74,7 @@ def _error_of_topic(name: str, view: RequestContext) -> tuple[Error, str]:
 
 
 def _error_of_name(kind: int, name: str) -> tuple[Error, str]:
-    """Check the name of a resource other than a topic; the messages are those of brokers."""
+    """Check the name of a resource other than a topic."""
     is_of_broker, about = kind in {_BROKER, _BROKER_LOGGER}, _KINDS[kind]
     if not name and kind != _BROKER:
         return Error.INVALID_REQUEST, f"{about} must not be empty"

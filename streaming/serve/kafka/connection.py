@@ -8,7 +8,7 @@ its socket buffers.
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -38,7 +38,6 @@ _SENT_AHEAD: Final = 256 * 1024  # in the system: with several MB there, a slow 
 _PIECE: Final = 256 * 1024
 _MANY_BYTES: Final = 64 * 1024  # of content, which take a while to write
 _LOOK_EVERY_S: Final = 0.5  # for others that wait for the turn of a slow client
-_TURN_S: Final = 0.002  # how long to serve one connection before others
 
 
 class ConnectionOwner(Protocol):
@@ -70,15 +69,18 @@ class ConnectionOwner(Protocol):
     def asked(self, api_key: int) -> None:
         """Count a readable request."""
 
-    def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Run work that takes a while on a thread, one piece after the other, while the event loop serves
-        others."""
+    def elsewhere(self, asker: Hashable, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        """Run work that takes a while on a thread, one piece after the other and askers in rotation, while
+        the event loop serves others."""
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Run work that takes long on a second thread, so that it does not delay `elsewhere`."""
 
-    def turn(self) -> AbstractAsyncContextManager[object]:
+    def turn(self, asker: Hashable) -> AbstractAsyncContextManager[object]:
         """Wait for a turn to compute and send a large response; raises `BusyError` if that takes too long."""
+
+    def time_slice_s(self, connection: "Connection") -> float:
+        """Return how long to serve a connection before others."""
 
     def is_turn_wanted(self) -> bool:
         """Return whether another connection waits for a turn."""
@@ -106,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         own = transport.get_extra_info("sockname")
         self._reached = Address(*own[:2])
+        self._peer = str((transport.get_extra_info("peername") or ("?",))[0])
         transport.set_write_buffer_limits(high=_BUFFERED)
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_AHEAD)
@@ -149,6 +152,18 @@ class Connection(asyncio.BufferedProtocol):
         self._drained.set()
         self._go_on()
 
+    # --- the client --------------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> str:
+        """The address of the client's host."""
+        return self._peer
+
+    @property
+    def asker(self) -> Hashable:
+        """With whom the connection shares turns: its principal or, without one, its address."""
+        return self._view().principal or self._peer
+
     # --- requests ----------------------------------------------------------------------------------------
 
     @property
@@ -157,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Respond to complete requests until one must wait, then resume or pause reading."""
-        turn_ends = monotonic() + _TURN_S
+        turn_ends = monotonic() + self._listener.time_slice_s(self)
         while not (self._is_waiting or self._transport.is_closing()):
             frame = self._next_frame()
             if frame is None:
@@ -279,25 +294,25 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _read_elsewhere(self, frame: bytes) -> None:
         if len(frame) <= _AHEAD:
-            request, _, _ = await self._listener.elsewhere(self._read, frame)
+            request, _, _ = await self._listener.elsewhere(self.asker, self._read, frame)
             self._asked(frame)
             await self._answer_elsewhere(request)
             return
-        async with self._listener.turn():  # waits unread, to save memory
+        async with self._listener.turn(self.asker):  # waits unread, to save memory
             request, _, _ = await self._listener.at_length(self._read, frame)
             self._asked(frame)
             await self._send(await self._listener.at_length(self._made, request), has_turn=True)
 
     async def _answer_elsewhere(self, request: Request) -> None:
-        made, sized = await self._listener.elsewhere(self._made_unless_large, request)
+        made, sized = await self._listener.elsewhere(self.asker, self._made_unless_large, request)
         if made is not None:
             await self._send(made)
             return
         try:
-            async with self._listener.turn():
+            async with self._listener.turn(self.asker):
                 await self._send(await self._listener.at_length(self._made, request, sized), has_turn=True)
         except BusyError:
-            await self._send(await self._listener.elsewhere(answer_later, request, self._view()))
+            await self._send(await self._listener.elsewhere(self.asker, answer_later, request, self._view()))
 
     def _view(self) -> RequestContext:
         return self._listener.view(self._reached, self._client)
@@ -323,6 +338,8 @@ class Connection(asyncio.BufferedProtocol):
         pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
         sent, waited_s = 0, 0.0
         while (piece := await self._next(pieces, is_made=isinstance(made, bytes))) is not None:
+            if self._transport.is_closing():
+                return
             self._transport.write(piece)
             sent += len(piece)
             while self._is_full:
@@ -337,7 +354,9 @@ class Connection(asyncio.BufferedProtocol):
                 waited_s += monotonic() - began
 
     async def _next(self, pieces: Iterator[memoryview], *, is_made: bool) -> Any:
-        return next(pieces, None) if is_made else await self._listener.elsewhere(next, pieces, None)
+        return (
+            next(pieces, None) if is_made else await self._listener.elsewhere(self.asker, next, pieces, None)
+        )
 
     # --- limits of time ----------------------------------------------------------------------------------
 

@@ -38,24 +38,43 @@ def answer_groups(request: Message, view: RequestContext) -> Message:
     error = view.error or (Error.COORDINATOR_LOAD_IN_PROGRESS if view.outdated else Error.NONE)
     if view.error:
         return {"errorCode": error, "groups": []}
-    held = view.snapshot.groups
-    columns = [held.names.texts, *(held.rows[column] for column in _LISTED.values())]
-    is_listed = np.logical_and.reduce([view.snapshot.listed(), *map(_is_writable, columns)])
+    columns = _visible(view)
+    is_listed = view.snapshot.listed()
+    is_listed = is_listed if view.visible_groups is None else is_listed[view.visible_groups]
+    is_listed = np.logical_and.reduce([is_listed, *map(_is_writable, columns.values())])
     if states := request.get("statesFilter"):
-        is_listed &= _is_one_of(held.rows["state"], [state.strip(_TRIMMED) for state in states])
+        is_listed &= _is_one_of(columns["groupState"], [state.strip(_TRIMMED) for state in states])
     if types := request.get("typesFilter"):
-        is_listed &= _is_one_of(held.rows["type"], types)
+        is_listed &= _is_one_of(columns["groupType"], types)
     chosen = from_mask(is_listed)
-    rows = {
-        name: pc.fill_null(held.rows[column].filter(chosen).combine_chunks(), "")
-        for name, column in _LISTED.items()
-    }
-    return {"errorCode": error, "groups": Columns({"groupId": held.names.texts.filter(chosen), **rows})}
+    rows = {name: pc.fill_null(columns[name].filter(chosen).combine_chunks(), "") for name in _LISTED}
+    return {"errorCode": error, "groups": Columns({"groupId": columns["groupId"].filter(chosen), **rows})}
+
+
+def _visible(view: RequestContext) -> Mapping[str, Any]:
+    """Return the columns of ListGroups of all visible groups."""
+    held = view.snapshot.groups
+    columns = {"groupId": held.names.texts, **{name: held.rows[one] for name, one in _LISTED.items()}}
+    if view.visible_groups is None:
+        return columns
+    is_visible = from_mask(view.visible_groups)
+    return {name: column.filter(is_visible) for name, column in columns.items()}
+
+
+def groups_weight(request: Message, view: RequestContext) -> int:
+    """Return the greatest number of visible groups."""
+    ranges = view.group_ranges
+    return len(view.snapshot.groups) if ranges is None else sum(map(len, ranges))
+
+
+def groups_gaps(request: Message, view: RequestContext) -> int:
+    """Return the difference of the number of visible groups from their greatest number."""
+    weight = groups_weight(request, view)
+    return 0 if view.visible_groups is None else int(view.visible_groups.sum()) - weight
 
 
 def groups_content(request: Message, view: RequestContext) -> int:
-    held = view.snapshot.groups
-    return int(held.names.texts.nbytes + sum(held.rows[column].nbytes for column in _LISTED.values()))
+    return int(sum(column.nbytes for column in _visible(view).values()))
 
 
 def _is_writable(column: pa.Array | pa.ChunkedArray) -> Mask:
@@ -89,8 +108,7 @@ def descriptions_content(names: Sequence[str], view: RequestContext) -> int:
 
 
 def _places(names: Sequence[str], view: RequestContext) -> list[int]:
-    held = view.snapshot.groups
-    return [place for name in once(names) if (place := held.place(name)) is not None]
+    return [place for name in once(names) if (place := view.group_place(name)) is not None]
 
 
 def answer_descriptions(request: Message, view: RequestContext) -> Message:
@@ -98,7 +116,7 @@ def answer_descriptions(request: Message, view: RequestContext) -> Message:
     with an error."""
     operations = view.operations(request.get("includeAuthorizedOperations", False))
     names = once(request["groups"])
-    rows = zip(names, view.snapshot.rows_of(names), strict=True)
+    rows = zip(names, view.rows_of(names), strict=True)
     return {"groups": Each(len(names), (_classic(*row, operations, view) for row in rows))}
 
 
@@ -158,23 +176,33 @@ def _answer_assigned(
     names = once(request["groupIds"])
 
     def described(group: str, row: Mapping[str, Any] | None) -> Message:
-        error = view.error_of(group) if group else Error.INVALID_GROUP_ID
+        is_invalid = not group and view.may_see_group(group)
+        error = Error.INVALID_GROUP_ID if is_invalid else view.error_of(group)
         if error:
             return _not_assigned(group, error, None)
         if row is None or row["type"] != kind:
             return _not_assigned(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, kind))
+        members = [member(one, view) for one in row["members"] or ()]
+        if not all(map(view.may_see_topic, _assigned_topics(members))):
+            return _not_assigned(group, Error.TOPIC_AUTHORIZATION_FAILED, _HIDDEN_TOPICS)
         return {
             "groupId": group,
             "groupState": writable(row["state"]),
             "groupEpoch": _number(row, "generation_or_epoch"),
             "assignmentEpoch": _number(row, "assignment_epoch"),
             "assignorName": writable(row["protocol"] or default_assignor),
-            "members": [member(one, view) for one in row["members"] or ()],
+            "members": members,
             "authorizedOperations": operations,
         }
 
-    rows = zip(names, view.snapshot.rows_of(names), strict=True)
+    rows = zip(names, view.rows_of(names), strict=True)
     return {"groups": Each(len(names), (described(*row) for row in rows))}
+
+
+def _assigned_topics(members: Sequence[Message]) -> set[str]:
+    """Return the topics in the present and target assignments of members."""
+    assignments = (one.get(name) for one in members for name in ("assignment", "targetAssignment"))
+    return {topic["topicName"] for one in assignments if one for topic in one["topicPartitions"]}
 
 
 def _not_assigned(group: str, error: Error, why: str | None) -> Message:
@@ -185,6 +213,8 @@ def _why(group: str, row: Mapping[str, Any] | None, expected: str) -> str:
     found = "not found" if row is None else f"is not a {expected} group"
     return f"Group {short(group)} {found}."
 
+
+_HIDDEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 _NOT_ASSIGNED: Final = {
     "groupState": "",

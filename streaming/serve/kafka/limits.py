@@ -24,13 +24,15 @@ class Limits:
 
     Responses of more than `large` elements or `large_bytes` are computed one after the other. `large_answers`
     are in progress at a time, including the one being computed; others wait at most `turn_s`, which is
-    shorter than clients wait for a response. Connections whose clients have sent EOF, or are gone, while a
+    shorter than clients wait for a response. Askers (principals or, without sign-in, addresses) take turns,
+    and none has all of them at a time. Connections whose clients have sent EOF, or are gone, while a
     response is being computed do not count; up to `ended_connections` of them still get their responses.
     """
 
     frame_bytes: int = 4 * 1024 * 1024
     frames_bytes: int = 64 * 1024 * 1024
     connections: int = 1_000
+    connections_per_address: int = 250
     ended_connections: int = 100
     first_frame_s: float = 5.0
     frame_s: float = 30.0
@@ -53,6 +55,7 @@ class Closed(StrEnum):
     """Why we have closed a connection."""
 
     CONNECTIONS = "connections"  # the limit is reached
+    ADDRESS = "address"  # the limit of connections from one address is reached
     SIZE = "size"  # a request or its response is too large
     MEMORY = "memory"  # large requests reach their limit in total
     REQUEST = "request"  # a request cannot be read, or has no response

@@ -30,17 +30,27 @@ def reads_tables(request: Message) -> bool:
 
 
 def answer_log_ends(request: Message, view: RequestContext) -> Message:
+    """Answer ListOffsets: a visible topic that is requested twice gets one result, as with brokers."""
     asked: dict[str, list[Message]] = {}
+    hidden = []
     for topic in request["topics"]:
-        asked.setdefault(topic["name"], []).extend(topic["partitions"])
+        if view.may_see_topic(topic["name"]):
+            asked.setdefault(topic["name"], []).extend(topic["partitions"])
+        else:
+            hidden.append(_hidden(topic))
     past = _past_ends(asked, view)
-    return {
-        "topics": [
-            {"name": name, "partitions": _partitions(name, partitions, past, view)}
-            for name, partitions in asked.items()
-            if partitions
-        ]
-    }
+    visible = [
+        {"name": name, "partitions": _partitions(name, partitions, past, view)}
+        for name, partitions in asked.items()
+        if partitions
+    ]
+    return {"topics": visible + hidden}
+
+
+def _hidden(topic: Message) -> Message:
+    error = {"errorCode": Error.TOPIC_AUTHORIZATION_FAILED}
+    partitions = [{"partitionIndex": one["partitionIndex"], **error} for one in topic["partitions"]]
+    return {"name": topic["name"], "partitions": partitions}
 
 
 def _past_ends(

@@ -7,9 +7,8 @@ import logging
 import socket
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
-from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.apis import ResponseCache
 from streaming.serve.kafka.connection import Connection
 from streaming.serve.kafka.limits import BusyError, Closed, Limits
+from streaming.serve.kafka.turns import FairQueue, Turns
 from streaming.serve.kafka.view import Address, Client, PastEnds, RequestContext
 from streaming.serve.memory.snapshot import MemorySnapshot
 
@@ -30,9 +30,12 @@ _END_LIMIT_S: Final = 1.0
 _BACKLOG: Final = 64  # asyncio accepts so many at once, before any of them is closed for exceeding the limit
 _RECEIVED_BYTES: Final = 64 * 1024
 _PORTS_TRIED: Final = 10
+_TIME_SLICE_S: Final = 0.002
+_ADDRESS_SLICE_S: Final = 0.01  # of all connections from one address, one after the other
 
 _SAID: Final[Mapping[Closed, str]] = {
     Closed.CONNECTIONS: "more connections than are allowed, closing one",
+    Closed.ADDRESS: "more connections from one address than are allowed, closing one",
     Closed.SIZE: "a request asks for more than fits into one response, closing the connection",
     Closed.MEMORY: "large requests take more memory than they are allowed together, closing one of them",
     Closed.BUSY: "large responses take too long, closing the connection of one that waits",
@@ -53,13 +56,14 @@ def cluster_id_of(root: str) -> str:
 
 
 class _Worker(threading.Thread):
-    """Runs work one piece after the other; a daemon, so that the process can end during work."""
+    """Runs work one piece after the other, askers in rotation; a daemon, so that the process can end during
+    work."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._work: FairQueue[Callable[[], None] | None] = FairQueue()
 
-    def do(self, work: Callable[[], Any]) -> Awaitable[Any]:
+    def do(self, work: Callable[[], Any], asker: Hashable = None) -> Awaitable[Any]:
         """Return an awaitable of the result; work whose awaitable was cancelled is skipped."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -77,7 +81,7 @@ class _Worker(threading.Thread):
                 except BaseException as error:
                     loop.call_soon_threadsafe(settle, future.set_exception, error)
 
-        self._work.put(act)
+        self._work.put(asker, act)
         return future
 
     def run(self) -> None:
@@ -86,8 +90,8 @@ class _Worker(threading.Thread):
             del act  # and release its references
 
     def end(self) -> None:
-        """Let the thread end after its pending work."""
-        self._work.put(None)
+        """Let the thread end after one more piece of work for each asker."""
+        self._work.put(self, None)
 
 
 class KafkaListener:
@@ -123,8 +127,9 @@ class KafkaListener:
         self._clock = clock
         self._connections: set[Connection] = set()
         self._ended: set[Connection] = set()  # their clients have sent EOF
+        self._by_address: Counter[str] = Counter()  # connections that have not ended
         self._reserved = 0  # bytes, for large frames
-        self._waiting = 0  # connections that wait for a turn
+        self._turns = Turns(self.limits.large_answers)
         self._requests: Counter[int] = Counter()
         self._closed: Counter[Closed] = Counter()
         self._worker = _Worker("offsetlake-answers")
@@ -136,7 +141,6 @@ class KafkaListener:
         """Open the listener; raises `KafkaListenerError`. If the port of `address` was 0, it is now the
         actual port."""
         prepare()
-        self._large = asyncio.Semaphore(self.limits.large_answers)
         try:
             self._servers = await self._open()
         except OSError as error:
@@ -206,11 +210,15 @@ class KafkaListener:
     # --- for connections (`connection.ConnectionOwner`) --------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        most = self.limits.connections
-        if len(self._connections) - len(self._ended) >= most:
-            self.closing(Closed.CONNECTIONS, f"expected at most {most}")
+        most, most_of_one = self.limits.connections, self.limits.connections_per_address
+        if self._by_address[connection.peer] >= most_of_one:
+            self.closing(Closed.ADDRESS, f"expected at most {most_of_one}, found more from {connection.peer}")
+            return False
+        if self._by_address.total() >= most:
+            self.closing(Closed.CONNECTIONS, f"expected at most {most}, found one more")
             return False
         self._connections.add(connection)
+        self._by_address[connection.peer] += 1
         return True
 
     def reserve(self, size: int) -> bool:
@@ -222,12 +230,19 @@ class KafkaListener:
     def ended(self, connection: Connection) -> bool:
         if len(self._ended) >= self.limits.ended_connections:
             return False
+        self._uncount(connection)
         self._ended.add(connection)
         return True
 
     def closed(self, connection: Connection) -> None:
+        self._uncount(connection)
         self._connections.discard(connection)
         self._ended.discard(connection)
+
+    def _uncount(self, connection: Connection) -> None:
+        if connection in self._connections and connection not in self._ended:
+            self._by_address[connection.peer] -= 1
+            self._by_address += Counter()  # without addresses that have none
 
     def closing(self, reason: Closed, why: str = "") -> None:
         self._closed[reason] += 1
@@ -248,29 +263,29 @@ class KafkaListener:
     def asked(self, api_key: int) -> None:
         self._requests[api_key] += 1
 
-    def elsewhere(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        return self._worker.do(lambda: work(*arguments))
+    def elsewhere(self, asker: Hashable, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        return self._worker.do(lambda: work(*arguments), asker)
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return self._large_worker.do(lambda: work(*arguments))
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        self._waiting += 1
+    async def turn(self, asker: Hashable) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self.limits.turn_s):
-                await self._large.acquire()
+                await self._turns.take(asker)
         except TimeoutError:
             raise BusyError(f"expected a turn within {self.limits.turn_s:g} s") from None
-        finally:
-            self._waiting -= 1
         try:
             yield
         finally:
-            self._large.release()
+            self._turns.give_back(asker)
+
+    def time_slice_s(self, connection: Connection) -> float:
+        return min(_TIME_SLICE_S, _ADDRESS_SLICE_S / max(self._by_address[connection.peer], 1))
 
     def is_turn_wanted(self) -> bool:
-        return self._waiting > 0
+        return self._turns.are_wanted
 
 
 def _port(server: asyncio.Server) -> int:

@@ -24,7 +24,7 @@ from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
-from streaming.serve.kafka.view import Each, RequestContext, can_be_named, writable
+from streaming.serve.kafka.view import Each, RequestContext, can_be_shown, writable
 from streaming.serve.memory.names import NONE
 from streaming.serve.memory.offsets import OffsetColumns
 
@@ -121,9 +121,9 @@ def _all(columns: OffsetColumns, view: RequestContext, by_ids: bool) -> list[Mes
     names = topics.names
     answered: list[Message] = []
     last = NONE
-    rows = zip(of_topics.tolist(), can_be_named(of_topics, view), _partitions(columns, view), strict=True)
-    for topic, is_nameable, partition in rows:
-        if partition["errorCode"] or not is_nameable:
+    rows = zip(of_topics.tolist(), can_be_shown(of_topics, view), _partitions(columns, view), strict=True)
+    for topic, is_shown, partition in rows:
+        if partition["errorCode"] or not is_shown:
             continue
         if topic != last:
             of_topic = {"topicId": topics.id_of(topic)} if by_ids else {"name": names.name(topic)}
@@ -134,19 +134,25 @@ def _all(columns: OffsetColumns, view: RequestContext, by_ids: bool) -> list[Mes
 
 
 def _some(asked: Sequence[Message], columns: OffsetColumns, view: RequestContext) -> list[Message]:
-    """Return the requested partitions, in this order; a topic without a name is an error."""
-    held = {name: _held(name, columns, view) for name in {topic["name"] for topic in asked}}
+    """Return the requested partitions, in this order; a topic without a name and a hidden one are errors."""
+    errors = {name: _error_of_topic(name, view) for name in {topic["name"] for topic in asked}}
+    held = {name: _held(name, columns, view) for name in errors}
     return [
         {
             **topic,
             "partitions": [
-                held[name].get(one) or _partition(one, Error.UNKNOWN_TOPIC_ID if name is None else Error.NONE)
-                for one in topic["partitionIndexes"]
+                held[name].get(one) or _partition(one, errors[name]) for one in topic["partitionIndexes"]
             ],
         }
         for topic in asked
         for name in [topic["name"]]
     ]
+
+
+def _error_of_topic(name: str | None, view: RequestContext) -> Error:
+    if name is None:
+        return Error.UNKNOWN_TOPIC_ID
+    return Error.NONE if view.may_see_topic(name) else Error.TOPIC_AUTHORIZATION_FAILED
 
 
 def _held(topic: str | None, columns: OffsetColumns, view: RequestContext) -> Mapping[int, Message]:
@@ -156,8 +162,8 @@ def _held(topic: str | None, columns: OffsetColumns, view: RequestContext) -> Ma
 
 
 def _of_topic(topic: str | None, columns: OffsetColumns, view: RequestContext) -> OffsetColumns:
-    """Return the offsets of a group in one topic; None: an unknown one."""
-    place = None if topic is None else view.snapshot.topics.names.place(topic)
+    """Return the offsets of a group in one topic; None: an unknown one. There are none of a hidden topic."""
+    place = None if topic is None else view.topic_place(topic)
     if place is None:
         return columns.part(0, 0)
     starts = view.snapshot.topics.starts
@@ -227,7 +233,7 @@ def offsets_weight(request: Message, view: RequestContext) -> int:
 
 
 def _weight(asked: Message, view: RequestContext) -> int:
-    starts, place = view.snapshot.offsets.starts, view.snapshot.groups.place(asked["groupId"])
+    starts, place = view.snapshot.offsets.starts, view.group_place(asked["groupId"])
     held = 1 if place is None else 1 + int(starts[place + 1] - starts[place])
     if place is not None and _is_member(asked):
         held += ELEMENTS_OF_GROUP + int(view.snapshot.groups.member_counts[place])
@@ -256,6 +262,9 @@ def _content_of_groups(groups: Index, view: RequestContext) -> int:
     """Return the bytes of metadata and topic names of the groups at n places (`NONE`: no group)."""
     columns, topics = view.snapshot.offsets.columns, view.snapshot.topics
     rows, of_groups = _rows_of(groups, view)
+    if view.visible_topics is not None:
+        is_visible = view.visible_topics[topics.topic[columns.place[rows]]]
+        rows, of_groups = rows[is_visible], of_groups[is_visible]
     size = 0
     for start in range(0, len(rows), _AT_A_TIME):
         part = slice(start, start + _AT_A_TIME)
@@ -268,7 +277,7 @@ def _content_of_groups(groups: Index, view: RequestContext) -> int:
 
 def _content_of_some(asked: Message, view: RequestContext) -> int:
     """Return the bytes of names and metadata in the result of some partitions of a group."""
-    place = view.snapshot.groups.place(asked["groupId"])
+    place = view.group_place(asked["groupId"])
     held = 0 if place is None else _content_of_topics(asked["topics"], place, view)
     return len(asked["groupId"]) + sum(len(topic["name"] or "") for topic in asked["topics"]) + held
 
@@ -305,7 +314,7 @@ def answer_many_offsets(request: Message, view: RequestContext, *, by_ids: bool 
     """Answer OffsetFetch as columns, for a request for all offsets (`wants_all`)."""
     names = [group["groupId"] for group in _asked(request)]
     errors = np.array([view.error_of(name) for name in names], np.int16)
-    places = [NONE if view.error_of(name) else _place(name, view) for name in names]
+    places = [NONE if error else _place(name, view) for name, error in zip(names, errors, strict=True)]
     topics, of_groups = _topics_of(np.array(places, np.int64), view, by_ids)
     if "groups" not in request:
         return {"topics": Columns(topics.fields), "errorCode": int(errors[0])}
@@ -315,7 +324,7 @@ def answer_many_offsets(request: Message, view: RequestContext, *, by_ids: bool 
 
 
 def _place(group: str, view: RequestContext) -> int:
-    place = view.snapshot.groups.place(group)
+    place = view.group_place(group)
     return NONE if place is None else place
 
 
@@ -325,7 +334,7 @@ def _topics_of(groups: Index, view: RequestContext, by_ids: bool) -> tuple[Colum
     offsets, topics = view.snapshot.offsets, view.snapshot.topics
     rows, of_groups = _rows_of(groups, view)
     is_known = offsets.columns.unreadable_source_offset[rows] == NONE
-    is_known &= can_be_named(topics.topic[offsets.columns.place[rows]], view)
+    is_known &= can_be_shown(topics.topic[offsets.columns.place[rows]], view)
     if by_ids:
         is_known &= _is_of_present_id(offsets.columns, rows, view)
     rows, of_groups = rows[is_known], of_groups[is_known]

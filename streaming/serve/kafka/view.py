@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from itertools import compress
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.principals import Patterns, Principal
 from streaming.serve.memory.names import NONE
 from streaming.serve.memory.snapshot import MemorySnapshot
 
@@ -116,6 +118,9 @@ class RequestContext:
     The snapshot counts as complete up to `within_ms` before the moment `now`. A group with newer, unknown
     commits gets an error that makes clients retry; so does every group if `is_busy`, when there was no time
     for the response.
+
+    `principal` is the signed-in client (None: no sign-in is configured, and every client sees all). A hidden
+    group or topic is one that it may not see: whether it exists is never looked up.
     """
 
     snapshot: MemorySnapshot
@@ -126,6 +131,66 @@ class RequestContext:
     client: Client
     past_ends: PastEnds = lambda topics, moment: {}
     is_busy: bool = False
+    principal: Principal | None = None
+
+    # --- what the principal may see ------------------------------------------------------------------------
+
+    def may_see_group(self, group: str) -> bool:
+        return self.principal is None or self.principal.may_see_group(group)
+
+    def may_see_topic(self, topic: str) -> bool:
+        return self.principal is None or self.principal.may_see_topic(topic)
+
+    def group_place(self, group: str) -> int | None:
+        """Return the place of a group; None: there is none, or it is hidden."""
+        return self.snapshot.groups.place(group) if self.may_see_group(group) else None
+
+    def topic_place(self, topic: str) -> int | None:
+        """Return the place of a topic; None: there is none, or it is hidden."""
+        return self.snapshot.topics.names.place(topic) if self.may_see_topic(topic) else None
+
+    def rows_of(self, groups: Sequence[str]) -> Iterator[Mapping[str, Any] | None]:
+        """Yield the descriptions of n groups in this order; None: there is none, or it is hidden."""
+        is_visible = [self.may_see_group(group) for group in groups]
+        found = self.snapshot.rows_of([*compress(groups, is_visible)])
+        return (next(found) if one else None for one in is_visible)
+
+    @cached_property
+    def visible_groups(self) -> Mask | None:
+        """Whether each group (n) may be seen; None: all may."""
+        patterns = self._group_patterns
+        return None if patterns is None else patterns.mask(self.snapshot.groups.names)
+
+    @cached_property
+    def visible_topics(self) -> Mask | None:
+        """Whether each topic (n) may be seen; None: all may."""
+        patterns = self._topic_patterns
+        return None if patterns is None else patterns.mask(self.snapshot.topics.names)
+
+    @property
+    def group_ranges(self) -> Sequence[range] | None:
+        """Ranges of places that contain all visible groups, and may contain others; None: all groups may be
+        seen. Unlike `visible_groups`, this never takes long."""
+        patterns = self._group_patterns
+        return None if patterns is None else patterns.ranges(self.snapshot.groups.names)
+
+    @property
+    def topic_ranges(self) -> Sequence[range] | None:
+        """Ranges of places of topics, as `group_ranges`."""
+        patterns = self._topic_patterns
+        return None if patterns is None else patterns.ranges(self.snapshot.topics.names)
+
+    @property
+    def _group_patterns(self) -> Patterns | None:
+        patterns = None if self.principal is None else self.principal.visible_groups
+        return None if patterns is None or patterns.are_all else patterns
+
+    @property
+    def _topic_patterns(self) -> Patterns | None:
+        patterns = None if self.principal is None else self.principal.visible_topics
+        return None if patterns is None or patterns.are_all else patterns
+
+    # --- errors, log ends ----------------------------------------------------------------------------------
 
     @cached_property
     def error(self) -> Error:
@@ -137,11 +202,13 @@ class RequestContext:
         return Error.NONE
 
     def error_of(self, group: str) -> Error:
-        """Return the error of one group, existing or not.
+        """Return the error of one group, existing or not; for a hidden one, always the same.
 
         On COORDINATOR_LOAD_IN_PROGRESS, a client retries at the same coordinator after a pause; on the other
         error it would look for another coordinator, of which there is none.
         """
+        if not self.may_see_group(group):
+            return Error.GROUP_AUTHORIZATION_FAILED
         if not self.error and self.outdated and self.snapshot.is_among(group, self.outdated):
             return Error.COORDINATOR_LOAD_IN_PROGRESS
         return self.error
@@ -180,3 +247,9 @@ def can_be_named(topics: Index | int, view: RequestContext) -> Mask:
     """Return which topics (places) have names that are short enough for the protocol (see `writable`)."""
     is_short: Mask = view.snapshot.topics.names.lengths[topics] <= MAX_TEXT_BYTES
     return is_short
+
+
+def can_be_shown(topics: Index, view: RequestContext) -> Mask:
+    """Return which topics (places) can be named and may be seen."""
+    can_be = can_be_named(topics, view)
+    return can_be if view.visible_topics is None else can_be & view.visible_topics[topics]

@@ -472,6 +472,22 @@ def test_clients_that_go_at_any_moment_leave_nothing_behind(endpoint: Listening)
         client.close()
 
 
+def test_a_response_to_a_client_that_is_gone_is_not_sent_on(
+    endpoint: Listening, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = _held(endpoint)
+    names = [f"no-group-{number}" for number in range(90_000)]  # its response has many pieces
+    asked = request_bytes(15, 6, 1, "tests", {"groups": names})
+    assert endpoint.listener is not None
+    with Client(endpoint.bootstrap) as client:
+        client.socket.sendall(asked + asked[:100_000])  # so much ahead that nothing is read meanwhile
+        wait_until(lambda: endpoint.listener._turns._taken, "a turn to be taken", timeout_s=5)  # type: ignore[union-attr]
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    go_on.set()
+    wait_until(lambda: not endpoint.listener._connections, "the connection to end", timeout_s=10)  # type: ignore[union-attr]
+    assert caplog.messages == []  # asyncio warns of sending to a connection that is lost
+
+
 def test_garbage_of_many_clients_hurts_none_that_asks(endpoint: Listening) -> None:
     stop = threading.Event()
 

@@ -3,10 +3,12 @@
 import os
 import signal
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from authorized import PROTOCOL, let_see, sign_in
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from consumer_groups_tool import lines_of, start_consumer_groups
@@ -17,6 +19,7 @@ from listening import Client, Listening, listening
 from odd_requests import Asked, odd_requests
 from replayed_tables import replay_broker
 from same_answers import MEANT, OURS, comparable, differences, meaning, requests
+from seen_by import Seen, principal, seen_by
 from table_batches import Batch, append, group, offset
 
 from decoders.messages import APIS
@@ -83,7 +86,58 @@ def test_a_client_of_another_cluster_is_sent_away_as_by_the_broker(world: World,
         assert errors == [error for *_, error in MEANT]
 
 
-def assert_same(broker: Client, ours: Client, asked: Asked) -> None:
+# --- users who may describe some groups and topics ---------------------------------------------------------
+
+SEES = {
+    "some": (["c*", "simple", "range"], ["orders"]),
+    "payments": (["c*", "share", "nope"], ["payments", "no*"]),
+    "none": ([], []),
+    "all": (["*"], ["*"]),
+}
+"""Patterns of groups and of topics, by the user's name at the broker."""
+
+
+@AS_THE_NEWEST
+@pytest.mark.parametrize("user", SEES)
+def test_a_user_sees_as_much_as_of_a_broker_with_the_same_rights(world: World, user: str) -> None:
+    let_see(world.bootstrap, user, *SEES[user])
+    ours = seen_by(principal(*SEES[user]), world.tables)
+    with Client(world.bootstrap) as first, Client(world.broker.bootstrap_servers_of(PROTOCOL)) as broker:
+        ids = topic_ids(first)
+        asked = chain(
+            requests([*world.groups, ""], ids), odd_requests(world.groups, ids), requests_of_users(user)
+        )
+        assert_same(sign_in(broker, user), ours, asked)
+
+
+def requests_of_users(user: str) -> Asked:
+    """Name requests whose answers depend on rights."""
+    names = ["orders", "payments", "nope", "no/topic", "simple", "share", ""]
+    resources = [
+        {"resourceType": kind, "resourceName": name, "configurationKeys": []}
+        for kind in (2, 32)
+        for name in names
+    ]
+    for version in APIS[32].versions:
+        yield 32, version, {"resources": resources}
+    if user == "all":  # this one may see topics of the broker, and change something there
+        return
+    for version in APIS[3].versions:
+        yield 3, version, {"topics": None if version else [], "allowAutoTopicCreation": False}
+    for limit in (1, 2, 2_000):
+        yield 75, 0, {"topics": [], "responsePartitionLimit": limit}
+        yield 75, 0, {"topics": [{"name": name} for name in names], "responsePartitionLimit": limit}
+    partition = {"partitionIndex": 0, "committedOffset": 1, "committedMetadata": ""}
+    topics = [{"name": "orders", "partitions": [partition]}]
+    for name in ("simple", "share", "nope"):
+        yield 47, 0, {"groupId": name, "topics": topics}
+        for version in range(2, 10):
+            yield 8, version, {"groupId": name, "topics": topics}
+    for version in range(3):
+        yield 42, version, {"groupsNames": ["simple", "share", "nope"]}
+
+
+def assert_same(broker: Client, ours: Client | Seen, asked: Asked) -> None:
     """Both are asked the same, and both say the same."""
     different = set[str]()
     for api_key, version, body in asked:

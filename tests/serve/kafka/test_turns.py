@@ -45,7 +45,7 @@ def one_that_is_slow(endpoint: Listening) -> Iterator[Client]:
         client.ask(18, 0, {})
         client.socket.sendall(ALL)
         assert endpoint.listener is not None
-        wait_until(endpoint.listener._large.locked, "an answer to have its turn", timeout_s=5)
+        wait_until(lambda: endpoint.listener._turns.are_taken, "an answer to have its turn", timeout_s=5)
         yield client
 
 
@@ -114,7 +114,7 @@ def test_an_answer_is_made_of_what_is_known_when_its_turn_comes(tmp_path: Any) -
         endpoint.listener._checks.get_loop().call_soon_threadsafe(endpoint.listener.at_length, go_on.wait, 10)
         clients = [stack.enter_context(Client(endpoint.bootstrap, 20)) for _ in range(2)]
         numbers = [client.send(9, 8, asked) for client in clients]
-        wait_until(endpoint.listener._large.locked, "an answer to have its turn", timeout_s=5)
+        wait_until(lambda: endpoint.listener._turns.are_taken, "an answer to have its turn", timeout_s=5)
         newer: Batch = {("g", "t", 0): offset(source_partition=0, committed_offset=999)}
         append(tables, newer, live=batch, partitions=LOADED, now=now_ms())
         endpoint.tailer.poll()
@@ -130,7 +130,7 @@ def test_a_client_that_always_takes_a_little_does_not_keep_its_turn(tables: Tabl
         slow.socket.settimeout(0.5)
         began = time.monotonic()
         assert endpoint.listener is not None
-        while endpoint.listener._large.locked() and time.monotonic() - began < 8:
+        while endpoint.listener._turns.are_taken and time.monotonic() - began < 8:
             with suppress(OSError):
                 slow.socket.recv(8_192)
             time.sleep(0.1)

@@ -261,7 +261,8 @@ OF_JOB: Final = (
     Metric(
         name="kafka_connections_closed_total",
         help="Connections closed by the Kafka listener, by reason: too many connections (`connections`), "
-        "request or response too large (`size`), too much memory for large requests together (`memory`), "
+        "also from one address (`address`), request or response too large (`size`), too much memory for "
+        "large requests together (`memory`), "
         "request malformed or not supported (`request`), large response waited too long (`busy`), client "
         "sent no request (`idle`) or did not read its response (`unread`), internal error (`failed`).",
         level="job",
