@@ -20,6 +20,8 @@ from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.apis import ResponseCache
 from streaming.serve.kafka.connection import Connection
 from streaming.serve.kafka.limits import BusyError, Closed, Limits
+from streaming.serve.kafka.principals import Principal
+from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.view import Address, Client, PastEnds, RequestContext
 from streaming.serve.memory.snapshot import MemorySnapshot
 
@@ -36,6 +38,8 @@ _SAID: Final[Mapping[Closed, str]] = {
     Closed.SIZE: "a request asks for more than fits into one response, closing the connection",
     Closed.MEMORY: "large requests take more memory than they are allowed together, closing one of them",
     Closed.BUSY: "large responses take too long, closing the connection of one that waits",
+    Closed.TLS: "TLS with a client failed, closing the connection",
+    Closed.SIGN_IN: "a client has not signed in, closing the connection",
     Closed.FAILED: "building a response failed, closing the connection",
 }
 """The messages of closed connections, for the reasons that are worth a message."""
@@ -95,7 +99,7 @@ class KafkaListener:
 
     `snapshot` returns the newest snapshot, `past_ends` reads log ends of the past. Clients are given
     `advertised` as our address or, without it, the one at which they have reached us, which behind a tunnel
-    is our end of it.
+    is our end of it. `security` may be replaced: connections keep the one that they began with.
     """
 
     def __init__(
@@ -107,10 +111,12 @@ class KafkaListener:
         within_ms: int,
         advertised: Address | None = None,
         limits: Limits | None = None,
+        security: Security | None = None,
         past_ends: PastEnds = lambda topics, moment: {},
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.limits = limits or Limits()
+        self.security = security or Security()
         self.kept = ResponseCache()
         self.received = memoryview(bytearray(_RECEIVED_BYTES))
         self.address = address
@@ -234,7 +240,7 @@ class KafkaListener:
         if reason in _SAID:
             self._limited_log.warning(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
-    def view(self, reached: Address, client: Client) -> RequestContext:
+    def view(self, reached: Address, client: Client, principal: Principal | None) -> RequestContext:
         return RequestContext(
             snapshot=self._snapshot(),
             now=self._clock(),
@@ -242,6 +248,8 @@ class KafkaListener:
             address=self._advertised or reached,
             cluster_id=self._cluster_id,
             client=client,
+            principal=principal,
+            has_sasl=bool(self.security.mechanisms),
             past_ends=self._past_ends,
         )
 

@@ -13,6 +13,7 @@ from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
 from streaming.serve.kafka.errors import Error
+from streaming.serve.kafka.principals import Principal
 from streaming.serve.memory.names import NONE
 from streaming.serve.memory.snapshot import MemorySnapshot
 
@@ -115,7 +116,8 @@ class RequestContext:
 
     The snapshot counts as complete up to `within_ms` before the moment `now`. A group with newer, unknown
     commits gets an error that makes clients retry; so does every group if `is_busy`, when there was no time
-    for the response.
+    for the response. Without a `principal` the client may see everything. `has_sasl`: clients of this
+    listener sign in by SASL.
     """
 
     snapshot: MemorySnapshot
@@ -126,6 +128,8 @@ class RequestContext:
     client: Client
     past_ends: PastEnds = lambda topics, moment: {}
     is_busy: bool = False
+    has_sasl: bool = False
+    principal: Principal | None = None
 
     @cached_property
     def error(self) -> Error:

@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
@@ -16,13 +16,14 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from functools import partial
 from time import monotonic
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
 from streaming.common.http_values import ip_address
 from streaming.common.rate_limits import RateLimitedLog, end_together
-from streaming.model.errors import MisuseError
+from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.http.limits import HttpLimits
@@ -30,12 +31,14 @@ from streaming.serve.http.listener import HttpListener, token_in
 from streaming.serve.http.logs import forwarded
 from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.listener import KafkaListener, cluster_id_of
+from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.view import Address
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.addresses import address, others_at, shown
 from streaming.serve.process.handles import KEPT, ensure
 from streaming.serve.process.metrics_source import ServedMetrics
 from streaming.serve.process.past_ends import past_ends_of
+from streaming.serve.process.security import read_security
 from streaming.settings.clusters import settings_by_cluster
 from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settings
 
@@ -56,13 +59,16 @@ Listeners = dict[str, list[KafkaListener]]
 """Kafka listeners by name of the cluster that they answer for."""
 
 
-def serve(settings: Settings) -> None:
-    """Serve at the endpoints of `[serve]` until SIGTERM or SIGINT.
+def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> None:
+    """Serve at the endpoints of `[serve]` until SIGTERM or SIGINT. At SIGHUP, certificates and principals are
+    read again, from the settings that `reread` returns.
 
     Raises `MisuseError` for endpoints that are not allowed, and `KafkaListenerError` or `HttpListenerError`
     for those that cannot be opened. Later errors are logged.
     """
-    endpoints = [(one.cluster, _listening(one), _advertised(one)) for one in settings.serve.kafka]
+    endpoints = [
+        (one, _advertised(one), read_security(one, settings.serve.principals)) for one in settings.serve.kafka
+    ]
     http = settings.serve.http
     if not endpoints and not http.listen:
         raise MisuseError(
@@ -79,9 +85,11 @@ def serve(settings: Settings) -> None:
     by_name = {one.name: one for one in clusters}
     limits = Limits(connections=int(Limits().connections * share))
     listeners: Listeners = {name: [] for name in by_name}
-    for name, listening, advertised in endpoints:
-        cluster = by_name.get(name, clusters[0])  # without a name there is only one
-        listeners[cluster.name].append(_listener(cluster, listening, advertised, limits))
+    secured: list[KafkaListener] = []  # in the order of the settings
+    for one, advertised, security in endpoints:
+        cluster = by_name.get(one.cluster, clusters[0])  # without a name there is only one
+        secured.append(_listener(cluster, address(one.listen), advertised, limits, security))
+        listeners[cluster.name].append(secured[-1])
     with ExitStack() as stack:  # endpoints first, so that a port in use is reported at once
         served_metrics = ServedMetrics(settings, clusters, listeners=listeners) if http.listen else None
         opened = []
@@ -98,11 +106,31 @@ def serve(settings: Settings) -> None:
             )
             stack.enter_context(endpoint)
             opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/")
-        asyncio.run(_serve(clusters, listeners, opened, served_metrics or nullcontext(), stack))
+        reload = partial(_reload, secured, settings, reread or (lambda: settings))
+        asyncio.run(_serve(clusters, listeners, opened, served_metrics or nullcontext(), stack, reload))
+
+
+def _reload(listeners: Sequence[KafkaListener], settings: Settings, reread: Callable[[], Settings]) -> None:
+    """Read certificates and principals again, for new connections; unusable ones change nothing."""
+    try:
+        found = reread().serve
+        wanted = {one.listen: one for one in found.kafka}
+        named = [wanted.get(one.listen, one) for one in settings.serve.kafka]
+        read = [read_security(one, found.principals) for one in named]
+    except OffsetlakeError as error:
+        _log.error(f"reloading certificates and principals failed, the former ones remain: {error}")
+        return
+    for listener, security in zip(listeners, read, strict=True):
+        listener.security = security
+    _log.info("certificates and principals were read again, for new connections of Kafka clients")
 
 
 def _listener(
-    cluster: ServedCluster, listening: Address, advertised: Address | None, limits: Limits
+    cluster: ServedCluster,
+    listening: Address,
+    advertised: Address | None,
+    limits: Limits,
+    security: Security,
 ) -> KafkaListener:
     held = cluster.settings.tables
     return KafkaListener(
@@ -112,6 +140,7 @@ def _listener(
         within_ms=held.complete_within_ms,
         advertised=advertised,
         limits=limits,
+        security=security,
         past_ends=past_ends_of(cluster.tables),
     )
 
@@ -122,6 +151,7 @@ async def _serve(
     opened: Sequence[str],
     served_metrics: AbstractContextManager[object],
     stack: ExitStack,
+    reload: Callable[[], None],
 ) -> None:
     """Open the Kafka listeners, read the tables, and respond until SIGTERM or SIGINT.
 
@@ -131,6 +161,7 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     every_listener = [listener for several in listeners.values() for listener in several]
     async with AsyncExitStack() as endpoints:
         for listener in every_listener:
@@ -221,18 +252,6 @@ def _token(http: HttpSettings) -> str | None:
             "send, or --behind-proxy if a proxy in front restricts access."
         )
     return token_in(http.token_file) if http.token_file else None
-
-
-def _listening(endpoint: KafkaListenerSettings) -> Address:
-    """Return the address to listen on: loopback only, because clients are not authenticated."""
-    others = others_at(endpoint.listen)
-    if others:
-        raise MisuseError(
-            f"listening on {endpoint.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
-            f"{others[0]}. Clients are not authenticated, so other machines are not allowed. Use a tunnel "
-            "(ssh -L), and set --advertise to the address that they then connect to."
-        )
-    return address(endpoint.listen)
 
 
 def _advertised(endpoint: KafkaListenerSettings) -> Address | None:
