@@ -10,9 +10,13 @@ from certificates import CertificateAuthority
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka_clients import wait_until
+from table_batches import Batch, append, group, offset
 
+from streaming.common.times import now_ms
+from streaming.model.progress import PartitionProgress
 from streaming.settings.model import KafkaListenerSettings, PrincipalSettings
 from streaming.settings.scram import salted
+from streaming.tables.tables import Tables
 
 PASSWORD: Final = "correct, horse=battery\\staple é"
 """What SCRAM and JAAS escape is in it."""
@@ -69,12 +73,30 @@ class Credentials:
             broker={name.replace("_", "."): value for name, value in broker.items()},
         )
 
+    def by_certificate(self) -> KafkaListenerSettings:
+        """Return the settings of a listener where clients sign in by certificate."""
+        return self.listener(
+            "SSL",
+            ssl_client_auth="required",
+            ssl_truststore_type="PEM",
+            ssl_truststore_location=str(self.ca),
+        )
+
     def trusting(self, client: Path | None = None) -> ssl.SSLContext:
         """Return TLS of a client that trusts the CA, perhaps with a certificate of its own."""
         context = ssl.create_default_context(cafile=str(self.ca))
         if client is not None:
             context.load_cert_chain(client)
         return context
+
+
+def some_tables(folder: Path) -> Tables:
+    """Make tables with one group, "g"."""
+    made = Tables(str(folder / "tables"))
+    made.create()
+    batch: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
+    append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
+    return made
 
 
 def librdkafka(bootstrap: str, credentials: Credentials, *, protocol: str, **settings: str) -> dict[str, Any]:

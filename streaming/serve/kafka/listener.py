@@ -5,11 +5,9 @@ import base64
 import hashlib
 import logging
 import socket
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from queue import SimpleQueue
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Final
 
@@ -23,6 +21,7 @@ from streaming.serve.kafka.limits import BusyError, Closed, Limits
 from streaming.serve.kafka.principals import Principal
 from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.view import Address, Client, PastEnds, RequestContext
+from streaming.serve.kafka.worker import Worker
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 _log = logging.getLogger(__name__)
@@ -54,44 +53,6 @@ def cluster_id_of(root: str) -> str:
     cluster in the tables, because the listener is a cluster of its own."""
     digest = hashlib.sha256(b"offsetlake:" + root.encode()).digest()
     return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
-
-
-class _Worker(threading.Thread):
-    """Runs work one piece after the other; a daemon, so that the process can end during work."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-
-    def do(self, work: Callable[[], Any]) -> Awaitable[Any]:
-        """Return an awaitable of the result; work whose awaitable was cancelled is skipped."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def settle(set_it: Callable[[Any], None], value: Any) -> None:
-            if not future.done():
-                set_it(value)
-
-        def act() -> None:
-            if future.cancelled():
-                return
-            with suppress(RuntimeError):  # the loop has ended
-                try:
-                    loop.call_soon_threadsafe(settle, future.set_result, work())
-                except BaseException as error:
-                    loop.call_soon_threadsafe(settle, future.set_exception, error)
-
-        self._work.put(act)
-        return future
-
-    def run(self) -> None:
-        while (act := self._work.get()) is not None:
-            act()
-            del act  # and release its references
-
-    def end(self) -> None:
-        """Let the thread end after its pending work."""
-        self._work.put(None)
 
 
 class KafkaListener:
@@ -133,8 +94,8 @@ class KafkaListener:
         self._waiting = 0  # connections that wait for a turn
         self._requests: Counter[int] = Counter()
         self._closed: Counter[Closed] = Counter()
-        self._worker = _Worker("offsetlake-answers")
-        self._large_worker = _Worker("offsetlake-large-answers")
+        self._worker = Worker("offsetlake-answers")
+        self._large_worker = Worker("offsetlake-large-answers")
 
     # --- open and close ----------------------------------------------------------------------------------
 

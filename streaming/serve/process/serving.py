@@ -33,6 +33,7 @@ from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.listener import KafkaListener, cluster_id_of
 from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.view import Address
+from streaming.serve.kafka.worker import on_own_thread
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.addresses import address, others_at, shown
 from streaming.serve.process.handles import KEPT, ensure
@@ -117,12 +118,19 @@ def _reload(listeners: Sequence[KafkaListener], settings: Settings, reread: Call
         wanted = {one.listen: one for one in found.kafka}
         named = [wanted.get(one.listen, one) for one in settings.serve.kafka]
         read = [read_security(one, found.principals) for one in named]
-    except OffsetlakeError as error:
+    except (OffsetlakeError, OSError, ValueError) as error:
         _log.error(f"reloading certificates and principals failed, the former ones remain: {error}")
         return
     for listener, security in zip(listeners, read, strict=True):
         listener.security = security
     _log.info("certificates and principals were read again, for new connections of Kafka clients")
+
+
+async def _reload_at(hung_up: asyncio.Event, reload: Callable[[], None]) -> None:
+    while True:
+        await hung_up.wait()
+        hung_up.clear()
+        await on_own_thread(reload, name="offsetlake-reload")
 
 
 def _listener(
@@ -161,7 +169,8 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    hung_up = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
     every_listener = [listener for several in listeners.values() for listener in several]
     async with AsyncExitStack() as endpoints:
         for listener in every_listener:
@@ -180,6 +189,7 @@ async def _serve(
             _log.info(sentence)
         beside = [asyncio.create_task(_announce(one, listeners[one.name])) for one in clusters]
         beside += [asyncio.create_task(_collect(listener)) for listener in every_listener[:1]]
+        beside.append(asyncio.create_task(_reload_at(hung_up, reload)))
         await stop.wait()
         for task in beside:
             task.cancel()

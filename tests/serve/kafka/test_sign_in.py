@@ -26,17 +26,14 @@ from signing_in import (
     librdkafka,
     principal,
     refusal_of,
+    some_tables,
 )
-from table_batches import append, group, offset
 
 from decoders.errors import DecodeError
 from decoders.messages import request_bytes
-from streaming.common.times import now_ms
-from streaming.model.progress import PartitionProgress
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import Limits
 from streaming.serve.process.security import read_security
-from streaming.settings.model import KafkaListenerSettings
 from streaming.tables.tables import Tables
 
 HANDSHAKE, AUTHENTICATE, VERSIONS, LIST_GROUPS = 17, 36, 18, 16
@@ -57,11 +54,7 @@ def credentials(ca: CertificateAuthority, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    made = Tables(str(tmp_path_factory.mktemp("some") / "tables"))
-    made.create()
-    batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
-    append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
-    return made
+    return some_tables(tmp_path_factory.mktemp("some"))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +76,7 @@ def plaintext(tables: Tables, credentials: Credentials) -> Iterator[Listening]:
 @pytest.fixture(scope="module")
 def certified(tables: Tables, credentials: Credentials) -> Iterator[Listening]:
     """A listener where clients sign in by a certificate."""
-    security = read_security(by_certificate(credentials), [principal(SUBJECT, "SSL")])
+    security = read_security(credentials.by_certificate(), [principal(SUBJECT, "SSL")])
     with listening(tables, security=security, limits=QUICK, within_ms=10**9) as running:
         yield running
 
@@ -95,15 +88,6 @@ def _all_connections_end(sasl: Listening, plaintext: Listening, certified: Liste
     for running in (sasl, plaintext, certified):
         assert running.listener is not None
         wait_until(lambda: not running.listener._connections, "connections to end", timeout_s=5)  # type: ignore[union-attr]  # noqa: B023
-
-
-def by_certificate(credentials: Credentials) -> KafkaListenerSettings:
-    return credentials.listener(
-        "SSL",
-        ssl_client_auth="required",
-        ssl_truststore_type="PEM",
-        ssl_truststore_location=str(credentials.ca),
-    )
 
 
 def closed_for_tls(running: Listening) -> int:
@@ -171,7 +155,7 @@ def test_the_subject_of_another_certificate_is_in_the_log(
     tables: Tables, credentials: Credentials, ca: CertificateAuthority, tmp_path: Path
 ) -> None:
     own = ca.write_pem(tmp_path / "nobody.pem", "nobody, of note")
-    security = read_security(by_certificate(credentials), [principal(SUBJECT, "SSL")])
+    security = read_security(credentials.by_certificate(), [principal(SUBJECT, "SSL")])
     with listening(tables, security=security) as running:
         with Client(running.bootstrap, tls=credentials.trusting(own)) as client, pytest.raises(NOT_ANSWERED):
             client.ask(VERSIONS, 0, {})

@@ -11,12 +11,9 @@ import pytest
 from certificates import CertificateAuthority
 from cryptography.hazmat.primitives.asymmetric import rsa
 from listening import Client, Listening, listening
-from signing_in import PASSWORD, Credentials, groups_of, librdkafka, principal
-from table_batches import append, group, offset
+from signing_in import PASSWORD, Credentials, groups_of, librdkafka, principal, some_tables
 from token_issuer import AUDIENCE, ISSUER, TokenIssuer, token_issuer
 
-from streaming.common.times import now_ms
-from streaming.model.progress import PartitionProgress
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.sasl import oauthbearer
 from streaming.serve.kafka.security import Security
@@ -59,11 +56,7 @@ def by_tokens(credentials: Credentials, issuer: TokenIssuer, **broker: str) -> S
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
-    batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
-    append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
-    return made
+    return some_tables(tmp_path)
 
 
 @pytest.fixture

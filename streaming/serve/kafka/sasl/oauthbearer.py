@@ -6,11 +6,13 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from streaming.serve.kafka.principals import Principal
 from streaming.serve.kafka.sasl.exchange import RefusedError, SignedIn
+from streaming.serve.kafka.worker import on_own_thread
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -79,15 +81,15 @@ class SigningKeys:
         from jwt.exceptions import PyJWTError
 
         try:
-            found = PyJWKSet.from_dict(await asyncio.to_thread(_fetched, self._url))
+            async with asyncio.timeout(_FETCH_S):
+                fetched = await on_own_thread(partial(_fetched, self._url), name="offsetlake-jwks")
+            found = PyJWKSet.from_dict(fetched)
         except (OSError, ValueError, PyJWTError) as error:
-            self._problem = f"the JWKS endpoint does not respond as expected ({error})"
+            why = str(error) or type(error).__name__
+            self._problem = f"the JWKS endpoint does not respond as expected ({why})"
         else:
-            self._keys, self._read_at, self._problem = (
-                {key.key_id: key for key in found.keys},
-                monotonic(),
-                "",
-            )
+            self._keys = {key.key_id: key for key in found.keys if key.public_key_use in (None, "sig")}
+            self._read_at, self._problem = monotonic(), ""
 
     def _is_due(self, since: float | None, after_s: float) -> bool:
         return since is None or monotonic() - since > after_s
