@@ -227,12 +227,14 @@ class PrincipalSettings:
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings:
     """The HTTP listener (empty: none), and the authentication of its clients: by the token in a file (empty:
-    no token), or by a proxy in front.
+    no token), or by a proxy in front. `certificate_file` and `key_file`: as in `KafkaListenerSettings`.
     """
 
     listen: Annotated[str, HostPort(may_be_empty=True)]
     token_file: Annotated[str, Text(may_be_empty=True)]
     behind_proxy: OnOff
+    certificate_file: Annotated[str, Text(may_be_empty=True)]
+    key_file: Annotated[str, Text(may_be_empty=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._task.add_done_callback(self._done)
         if self._has_ended:
             if not self._is_waiting:
-                self._transport.close()
+                self.close()
         elif self._is_full or (self._is_waiting and len(self._received) > _AHEAD):
             self._transport.pause_reading()
         else:
@@ -370,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
         if reason is Closed.UNREAD:
             self._transport.abort()
         else:
-            self._transport.close()
+            self.close()
 
     # --- responses that take long ------------------------------------------------------------------------
 
@@ -475,7 +475,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection after what was already sent."""
-        self._transport.close()
+        if not self._transport.is_closing():  # asyncio's TLS fails later if it is closed twice
+            self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -3,6 +3,7 @@
 `read_security` reads all files and secrets again, so that they can be replaced while the process runs.
 """
 
+import ssl
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from streaming.serve.kafka.sasl.scram import ScramExchange, ScramUsers
 from streaming.serve.kafka.security import Security
 from streaming.serve.process.addresses import address, addresses_at, others_at
 from streaming.serve.process.tls import ServerTls, has_key_store, read_tls
-from streaming.settings.model import KafkaListenerSettings, PrincipalSettings
+from streaming.settings.model import HttpSettings, KafkaListenerSettings, PrincipalSettings
 from streaming.settings.scram import HASHES, read_credential
 
 _CERTIFICATE: Final = "SSL"
@@ -55,6 +56,15 @@ def read_security(listener: KafkaListenerSettings, principals: Sequence[Principa
         mechanisms=mechanisms,
         session_ms=_number(listener, "connections.max.reauth.ms", 0, where),
     )
+
+
+def read_http_tls(http: HttpSettings) -> ssl.SSLContext | None:
+    """Read certificate and key of the HTTP listener; None: it has none. Raises `MisuseError`."""
+    if http.certificate_file:
+        return read_tls(http.certificate_file, http.key_file, {}, where="[serve.http]").context
+    if http.key_file:
+        raise MisuseError("[serve.http]: expected a certificate_file beside key_file, found none.")
+    return None
 
 
 def _asks_for_certificates(listener: KafkaListenerSettings) -> bool:

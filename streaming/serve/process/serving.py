@@ -39,7 +39,7 @@ from streaming.serve.process.addresses import address, others_at, shown
 from streaming.serve.process.handles import KEPT, ensure
 from streaming.serve.process.metrics_source import ServedMetrics
 from streaming.serve.process.past_ends import past_ends_of
-from streaming.serve.process.security import read_security
+from streaming.serve.process.security import read_http_tls, read_security
 from streaming.settings.clusters import settings_by_cluster
 from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settings
 
@@ -76,7 +76,7 @@ def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> N
             "serving: expected a listener, found none. Add --http HOST:PORT, such as 127.0.0.1:8720, or "
             "--kafka HOST:PORT, such as 127.0.0.1:9192."
         )
-    token = _token(http)
+    token, http_tls = _token(http), read_http_tls(http)
     sys.setswitchinterval(_SWITCH_S)
     share = _share_of_connections(len(endpoints), bool(http.listen))
     clusters = [
@@ -93,7 +93,7 @@ def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> N
         listeners[cluster.name].append(secured[-1])
     with ExitStack() as stack:  # endpoints first, so that a port in use is reported at once
         served_metrics = ServedMetrics(settings, clusters, listeners=listeners) if http.listen else None
-        opened = []
+        opened, endpoint = list[str](), None
         if served_metrics is None:
             stack.enter_context(forwarded(RateLimitedLog(_log)))
         else:
@@ -104,26 +104,36 @@ def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> N
                 token=token,
                 behind_proxy=is_behind_proxy,
                 limits=HttpLimits(connections=int(HttpLimits().connections * share)),
+                tls=http_tls,
             )
             stack.enter_context(endpoint)
-            opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/")
-        reload = partial(_reload, secured, settings, reread or (lambda: settings))
+            scheme = "http" if http_tls is None else "https"
+            opened.append(f"answering HTTP on {scheme}://{shown(Address(endpoint.host, endpoint.port))}/")
+        reload = partial(_reload, secured, endpoint, settings, reread or (lambda: settings))
         asyncio.run(_serve(clusters, listeners, opened, served_metrics or nullcontext(), stack, reload))
 
 
-def _reload(listeners: Sequence[KafkaListener], settings: Settings, reread: Callable[[], Settings]) -> None:
+def _reload(
+    listeners: Sequence[KafkaListener],
+    http: HttpListener | None,
+    settings: Settings,
+    reread: Callable[[], Settings],
+) -> None:
     """Read certificates and principals again, for new connections; unusable ones change nothing."""
     try:
         found = reread().serve
         wanted = {one.listen: one for one in found.kafka}
         named = [wanted.get(one.listen, one) for one in settings.serve.kafka]
         read = [read_security(one, found.principals) for one in named]
+        http_tls = read_http_tls(found.http) if http is not None and http.tls is not None else None
     except (OffsetlakeError, OSError, ValueError) as error:
         _log.error(f"reloading certificates and principals failed, the former ones remain: {error}")
         return
     for listener, security in zip(listeners, read, strict=True):
         listener.security = security
-    _log.info("certificates and principals were read again, for new connections of Kafka clients")
+    if http is not None and http_tls is not None:
+        http.tls = http_tls
+    _log.info("certificates and principals were read again, for new connections")
 
 
 async def _reload_at(hung_up: asyncio.Event, reload: Callable[[], None]) -> None:
