@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_clients import wait_until
 from table_batches import Batch, append, group, offset
 
+from streaming.brokers.jaas import JaasEntry, written_jaas
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress
 from streaming.settings.model import KafkaListenerSettings, PrincipalSettings
@@ -113,6 +114,27 @@ def librdkafka(bootstrap: str, credentials: Credentials, *, protocol: str, **set
 def by_password(mechanism: str, password: str = PASSWORD, name: str | None = None) -> dict[str, str]:
     known = "plain=,é" if mechanism == "PLAIN" else "salted=,é"
     return {"sasl_mechanism": mechanism, "sasl_username": name or known, "sasl_password": password}
+
+
+def client_file(folder: Path, credentials: Credentials, **settings: str) -> str:
+    """Write the file of --command-config; in the names of `settings`, underscores stand for dots."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    named |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(credentials.ca)}
+    named |= {"request.timeout.ms": "3000", "default.api.timeout.ms": "4000"}
+    lines = "\n".join(f"{name}={value}" for name, value in named.items()).replace("\\", "\\\\")
+    text = "".join(one if one.isascii() else f"\\u{ord(one):04x}" for one in lines)  # Java reads Latin-1
+    (folder / "client.properties").write_text(text)
+    return str(folder / "client.properties")
+
+
+def sasl_file(folder: Path, credentials: Credentials, mechanism: str, password: str) -> str:
+    kind = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    name = "plain=,é" if mechanism == "PLAIN" else "salted=,é"
+    options = {"username": name, "password": password}
+    jaas = written_jaas(JaasEntry(f"org.apache.kafka.common.security.{kind}", options))
+    return client_file(
+        folder, credentials, security_protocol="SASL_SSL", sasl_mechanism=mechanism, sasl_jaas_config=jaas
+    )
 
 
 def groups_of(settings: Mapping[str, Any]) -> list[str]:

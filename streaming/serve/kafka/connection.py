@@ -31,7 +31,7 @@ from streaming.serve.kafka.limits import BusyError, Closed, Limits, UnansweredEr
 from streaming.serve.kafka.principals import Principal
 from streaming.serve.kafka.sasl.sign_in import AUTHENTICATE, HANDSHAKE, SignIn, SignInError, Tokens
 from streaming.serve.kafka.security import Security, subject_of
-from streaming.serve.kafka.view import Address, Client, RequestContext
+from streaming.serve.kafka.view import Address, Client, RequestContext, short
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 _SIZE: Final = struct.Struct(">i")
@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         shown = self._transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         subject = subject_of(shown) if shown else "no certificate"
         if subject not in certified:
-            raise TlsError(f"{self._peer}: expected the certificate of a principal, found {subject}")
+            raise TlsError(f"{self._peer}: expected the certificate of a principal, found {short(subject)}")
         return certified[subject]
 
     @property

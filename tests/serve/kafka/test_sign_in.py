@@ -38,7 +38,7 @@ from streaming.tables.tables import Tables
 
 HANDSHAKE, AUTHENTICATE, VERSIONS, LIST_GROUPS = 17, 36, 18, 16
 NOT_ANSWERED = (OSError, DecodeError)
-QUICK = Limits(handshake_s=1.0, sign_in_s=2.0, first_frame_s=1.0, connections=10)
+QUICK = Limits(handshake_s=1.0, sign_in_s=2.0, first_frame_s=1.0, unread_s=1.0, connections=10)
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -90,9 +90,9 @@ def _all_connections_end(sasl: Listening, plaintext: Listening, certified: Liste
         wait_until(lambda: not running.listener._connections, "connections to end", timeout_s=5)  # type: ignore[union-attr]  # noqa: B023
 
 
-def closed_for_tls(running: Listening) -> int:
+def closed_for(running: Listening, reason: str) -> int:
     assert running.listener is not None
-    return running.listener.closed_connections()["tls"]
+    return running.listener.closed_connections()[reason]
 
 
 def is_closed(client: Client) -> bool:
@@ -145,10 +145,10 @@ def test_a_certificate_signs_in(certified: Listening, credentials: Credentials) 
 @pytest.mark.parametrize("which", ["expired", "stranger", "none"])
 def test_other_certificates_do_not(certified: Listening, credentials: Credentials, which: str) -> None:
     own = None if which == "none" else getattr(credentials, which)
-    before = closed_for_tls(certified)
+    before = closed_for(certified, "tls")
     with pytest.raises(NOT_ANSWERED), Client(certified.bootstrap, tls=credentials.trusting(own)) as client:
         client.ask(VERSIONS, 0, {})  # with TLS 1.3 a client is refused after its part of the handshake
-    wait_until(lambda: closed_for_tls(certified) == before + 1, "the connection to be counted")
+    wait_until(lambda: closed_for(certified, "tls") == before + 1, "the connection to be counted")
 
 
 def test_the_subject_of_another_certificate_is_in_the_log(
@@ -302,9 +302,11 @@ def test_odd_frames_before_signing_in_close_the_connection(plaintext: Listening,
 def test_frames_are_small_before_signing_in_and_large_after(plaintext: Listening) -> None:
     names = [{"name": "t" * 100} for _ in range(1_000)]
     assert QUICK.sign_in_bytes < 100 * len(names)
+    before = closed_for(plaintext, "size")
     with Client(plaintext.bootstrap) as client:
         client.send(3, 4, {"topics": names})
         assert is_closed(client)
+    assert closed_for(plaintext, "size") == before + 1
     with Client(plaintext.bootstrap) as client:
         signed_in(client)
         assert client.ask(3, 4, {"topics": names})["topics"]
@@ -442,14 +444,45 @@ def test_plain_bytes_at_a_listener_with_tls_close_the_connection(sasl: Listening
         assert client.socket.recv(100) == b""
 
 
-def test_requests_right_behind_the_handshake_are_answered_within_tls(
-    sasl: Listening, credentials: Credentials
+@pytest.mark.parametrize("count", [1, 6_000])  # 6,000 are more than is read ahead
+def test_requests_together_with_the_end_of_the_handshake_are_answered_within_tls(
+    sasl: Listening, credentials: Credentials, count: int
 ) -> None:
-    for _ in range(20):  # the last bytes of the handshake and the first request can come at once
-        with Client(sasl.bootstrap, tls=credentials.trusting()) as client:
-            numbers = [client.send(VERSIONS, 0, {}) for _ in range(50)]
-            for number in numbers:
-                client.answer(VERSIONS, 0, number)
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = credentials.trusting().wrap_bio(received, sent, server_hostname="127.0.0.1")
+    host, _, port = sasl.bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as plain:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                plain.sendall(sent.read())
+                received.write(plain.recv(65_536))
+        tls.write(b"".join(request_bytes(VERSIONS, 0, number, "", {}) for number in range(count)))
+        assert sasl.listener is not None
+        sasl.listener._checks.get_loop().call_soon_threadsafe(time.sleep, 0.3)  # so that it reads all at once
+        plain.sendall(sent.read())
+        answered = b""
+        for number in range(count):
+            while len(answered) < 4 or len(answered) < 4 + int.from_bytes(answered[:4]):
+                try:
+                    answered += tls.read(65_536)
+                except ssl.SSLWantReadError:
+                    received.write(plain.recv(65_536))
+            assert int.from_bytes(answered[4:8]) == number
+            answered = answered[4 + int.from_bytes(answered[:4]) :]
+
+
+def test_a_client_that_reads_nothing_within_tls_is_closed(sasl: Listening, credentials: Credentials) -> None:
+    before = closed_for(sasl, "unread")
+    with Client(sasl.bootstrap, tls=credentials.trusting()) as client:
+        client.socket.settimeout(1)
+        many = b"".join(request_bytes(VERSIONS, 0, number, "", {}) for number in range(10_000))
+        with suppress(OSError):  # nothing more is taken
+            for _ in range(200):
+                client.socket.sendall(many)
+        wait_until(lambda: closed_for(sasl, "unread") == before + 1, "the connection to be closed")
 
 
 def test_versions_of_tls_before_1_2_are_refused(sasl: Listening, credentials: Credentials) -> None:
@@ -457,10 +490,10 @@ def test_versions_of_tls_before_1_2_are_refused(sasl: Listening, credentials: Cr
     with pytest.warns(DeprecationWarning, match="TLSv1"):
         old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     old.set_ciphers("ALL:@SECLEVEL=0")
-    before = closed_for_tls(sasl)
+    before = closed_for(sasl, "tls")
     with pytest.raises(NOT_ANSWERED):
         Client(sasl.bootstrap, tls=old)
-    wait_until(lambda: closed_for_tls(sasl) == before + 1, "the connection to be counted")
+    wait_until(lambda: closed_for(sasl, "tls") == before + 1, "the connection to be counted")
 
 
 def test_new_security_is_for_new_connections(tables: Tables, credentials: Credentials) -> None:

@@ -7,9 +7,17 @@ import pytest
 from certificates import CertificateAuthority
 from java_lines import JavaLines
 from listening import Listening, listening
-from signing_in import BY_PASSWORD, PASSWORD, SUBJECT, Credentials, principal, some_tables
+from signing_in import (
+    BY_PASSWORD,
+    PASSWORD,
+    SUBJECT,
+    Credentials,
+    client_file,
+    principal,
+    sasl_file,
+    some_tables,
+)
 
-from streaming.brokers.jaas import JaasEntry, written_jaas
 from streaming.serve.process.security import read_security
 from streaming.tables.tables import Tables
 
@@ -40,27 +48,6 @@ def certified(tables: Tables, credentials: Credentials) -> Iterator[Listening]:
     security = read_security(credentials.by_certificate(), [principal(SUBJECT, "SSL")])
     with listening(tables, security=security, within_ms=10**9) as running:
         yield running
-
-
-def client_file(folder: Path, credentials: Credentials, **settings: str) -> str:
-    """Write the file of --command-config; in the names of `settings`, underscores stand for dots."""
-    named = {name.replace("_", "."): value for name, value in settings.items()}
-    named |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(credentials.ca)}
-    named |= {"request.timeout.ms": "3000", "default.api.timeout.ms": "4000"}
-    lines = "\n".join(f"{name}={value}" for name, value in named.items()).replace("\\", "\\\\")
-    text = "".join(one if one.isascii() else f"\\u{ord(one):04x}" for one in lines)  # Java reads Latin-1
-    (folder / "client.properties").write_text(text)
-    return str(folder / "client.properties")
-
-
-def sasl_file(folder: Path, credentials: Credentials, mechanism: str, password: str) -> str:
-    kind = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-    name = "plain=,é" if mechanism == "PLAIN" else "salted=,é"
-    options = {"username": name, "password": password}
-    jaas = written_jaas(JaasEntry(f"org.apache.kafka.common.security.{kind}", options))
-    return client_file(
-        folder, credentials, security_protocol="SASL_SSL", sasl_mechanism=mechanism, sasl_jaas_config=jaas
-    )
 
 
 def told(tool: JavaLines, endpoint: Listening, file: str) -> str:
