@@ -24,6 +24,7 @@ from decoders.messages.groups import (
     SHARE_GROUP_DESCRIBE,
 )
 from decoders.messages.offsets import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from decoders.messages.sign_in import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 _ROWS: Final = (
     API_VERSIONS,
@@ -41,6 +42,8 @@ _ROWS: Final = (
     LIST_OFFSETS,
     OFFSET_COMMIT,
     OFFSET_DELETE,
+    SASL_HANDSHAKE,
+    SASL_AUTHENTICATE,
 )
 
 APIS: Final = MappingProxyType({row.key: row for row in sorted(_ROWS, key=attrgetter("key"))})

@@ -23,6 +23,7 @@ from streaming.cli.commands import (
     maintain,
     queries,
     restore,
+    scram,
     serve,
 )
 from streaming.cli.output import finish, open_closed_streams, print_error, stderr_optional, watched_output
@@ -39,7 +40,7 @@ COMMANDS: Final[dict[str, list[click.Command]]] = {
     "Follow the topic": _of(check, job),
     "Query the tables": _of(queries, history, lag),
     "Alerts and expiry": _of(alerts, expiry, leftovers, restore),
-    "Serve": _of(serve),
+    "Serve": _of(serve, scram),
     "Tools": _of(maintain, decode, jars),
 }
 """All commands, under the section titles of the help."""

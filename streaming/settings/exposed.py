@@ -39,6 +39,11 @@ def _files(settings: Settings, config: Path | None, command_config: Path | None)
     yield from files_referred_to([*of_config.values(), *of_client.values()])
     if settings.serve.http.token_file:
         yield Path(settings.serve.http.token_file)
+    http, kafka = settings.serve.http, settings.serve.kafka
+    keys = [http.key_file or http.certificate_file]
+    keys += [listener.key_file or listener.certificate_file for listener in kafka]
+    keys += [listener.broker.get("ssl.keystore.location", "") for listener in kafka]
+    yield from (Path(key) for key in keys if key)
 
 
 def _texts_of(config: Path | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from streaming.common import http_values
 from streaming.common.times import DAY_MS, parse_duration_ms
 from streaming.model.errors import MisuseError
 from streaming.settings.client_names import refuse_mistaken
+from streaming.settings.listener_names import refuse_unknown
 from streaming.settings.secrets import Secret, refuse_secrets
 
 OFF: Final = "off"
@@ -35,6 +36,7 @@ _SERVER: Final = re.compile(
 _TYPE_NAMES: Final = {
     str: "text in quotes",
     int: "a whole number",
+    bool: "true or false",
     dict: "a table",
     list: "a list of tables",
 }
@@ -117,6 +119,40 @@ class Choice(Kind):
 
     def further_expectation(self, value: Any) -> str | None:
         return None if value in self.of else f"one of {', '.join(self.of)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag(Kind):
+    """True or false."""
+
+    toml: ClassVar[type] = bool
+
+    def further_expectation(self, value: Any) -> str | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credential(Kind):
+    """A secret, by reference or in plain text: never shown. Empty only if that has a meaning."""
+
+    may_refer: bool = True
+
+    def further_expectation(self, value: Any) -> str | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patterns(Kind):
+    """A list of patterns of names (`*`, `?`, `[...]` as in a shell)."""
+
+    toml: ClassVar[type] = list
+
+    def expectation(self, value: object) -> str | None:
+        is_texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        return None if is_texts else 'a list of texts, such as ["billing-*"]'
+
+    def read(self, value: Any, *, name: str) -> tuple[str, ...]:
+        return tuple(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +269,16 @@ class ClientTable(FreeTable):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListenerTable(FreeTable):
+    """Settings of a listener, with the names of Kafka's brokers."""
+
+    def read(self, value: Any, *, name: str) -> Mapping[str, str]:
+        """Return the table with all values as text; refuse unknown names, which would have no effect."""
+        refuse_unknown(value, where=name)
+        return super().read(value, name=name)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SparkTable(FreeTable):
     """Settings of Spark, which resolves references of its own."""
 
@@ -264,7 +310,8 @@ class Entries(Kind):
 
     def required(self) -> list[str]:
         """Return the names of the settings that each entry must have."""
-        return [kind_of(one).setting(one.name) for one in fields(self.of) if one.default is MISSING]
+        without_default = (one for one in fields(self.of) if one.default is one.default_factory is MISSING)
+        return [kind_of(one).setting(one.name) for one in without_default]
 
     def _entry(self, entry: Mapping[str, Any], name: str) -> Any:
         held = {one.name: (kind_of(one), kind_of(one).setting(one.name)) for one in fields(self.of)}

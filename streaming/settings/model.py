@@ -5,19 +5,23 @@ The type of a field names the kind of the setting (`kinds`): its form in TOML, a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from streaming.settings.kinds import (
     Choice,
     ClientTable,
+    Credential,
     Duration,
     Entries,
+    Flag,
     FreeTable,
     HostPort,
+    ListenerTable,
     Location,
     Name,
     Number,
+    Patterns,
     Servers,
     SparkTable,
     Text,
@@ -31,6 +35,12 @@ MillisecondsOrOff = Annotated[int, Duration(may_be_off=True)]
 MillisecondsOfBrokers = Annotated[int | None, Duration(may_be_auto=True)]
 OnOff = Annotated[str, Choice(of=("on", "off"))]
 Texts = Annotated[Mapping[str, str], FreeTable()]
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""How Kafka clients sign in to a listener, in Kafka's words: not at all, by certificate, or by SASL."""
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "SSL")
+"""How a principal signs in: by a SASL mechanism, or by a certificate (SSL)."""
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The name of Kafka's own offsets topic."""
@@ -185,22 +195,46 @@ class SparkSettings:
 class KafkaListenerSettings:
     """The address of a listener for Kafka clients, the advertised one (empty: the one they connected to), and
     the name of the cluster whose tables it answers from (empty: the only one).
+
+    `certificate_file` and `key_file` are PEM files (empty: none, and the key is in the former); `broker` has
+    the names of Kafka's brokers. `insecure`: other machines are allowed without TLS or without signing in.
     """
 
     listen: Annotated[str, HostPort()]
     advertise: Annotated[str, HostPort(may_be_empty=True)] = ""
     cluster: Annotated[str, Name()] = ""
+    security_protocol: Annotated[str, Choice(of=SECURITY_PROTOCOLS)] = "PLAINTEXT"
+    certificate_file: Annotated[str, Text(may_be_empty=True)] = ""
+    key_file: Annotated[str, Text(may_be_empty=True)] = ""
+    insecure: Annotated[bool, Flag()] = False
+    broker: Annotated[Mapping[str, str], ListenerTable()] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrincipalSettings:
+    """Who may sign in to the Kafka listeners, and the groups and topics that this principal may see.
+
+    `credential` is the password (PLAIN), or its salted keys (SCRAM); empty for a token or a certificate.
+    """
+
+    name: str
+    mechanism: Annotated[str, Choice(of=MECHANISMS)]
+    credential: Annotated[str, Credential()] = ""
+    groups: Annotated[tuple[str, ...], Patterns()]
+    topics: Annotated[tuple[str, ...], Patterns()] = ("*",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings:
     """The HTTP listener (empty: none), and the authentication of its clients: by the token in a file (empty:
-    no token), or by a proxy in front.
+    no token), or by a proxy in front. `certificate_file` and `key_file`: as in `KafkaListenerSettings`.
     """
 
     listen: Annotated[str, HostPort(may_be_empty=True)]
     token_file: Annotated[str, Text(may_be_empty=True)]
     behind_proxy: OnOff
+    certificate_file: Annotated[str, Text(may_be_empty=True)]
+    key_file: Annotated[str, Text(may_be_empty=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,12 +267,13 @@ class ClusterSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """The clusters of `offsetlake serve` (empty: one without a name, at `[tables] root`), and its
-    listeners."""
+    """The clusters of `offsetlake serve` (empty: one without a name, at `[tables] root`), its listeners, and
+    who may sign in to those for Kafka clients."""
 
     clusters: Annotated[tuple[ClusterSettings, ...], Entries(of=ClusterSettings)]
     http: HttpSettings
     kafka: Annotated[tuple[KafkaListenerSettings, ...], Entries(of=KafkaListenerSettings)]
+    principals: Annotated[tuple[PrincipalSettings, ...], Entries(of=PrincipalSettings)]
 
 
 @dataclass(frozen=True, kw_only=True)

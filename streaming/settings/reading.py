@@ -96,7 +96,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
-        if isinstance(_KINDS.get(name), FreeTable) and isinstance(value, dict):
+        if _is_table(value, _KINDS.get(name)):
             flat[name] = _flatten(value)  # `a.b = 1` and `"a.b" = 1` mean the same here
         elif isinstance(value, dict):
             within = _flatten(value, f"{name}.")
@@ -104,6 +104,10 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
+
+
+def _is_table(value: Any, kind: Kind | None) -> bool:
+    return isinstance(kind, FreeTable) and isinstance(value, dict)
 
 
 def _checked(values: Mapping[str, Any], kinds: Mapping[str, Kind], place: Place) -> dict[str, Any]:
@@ -145,8 +149,12 @@ def _checked_entries(kind: Entries, name: str, entries: list[Any], place: Place)
 def _checked_entry(kind: Entries, name: str, entry: Any, place: Place) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise MisuseError(f"{place(name)}: setting {name!r} expects a table, found {entry!r}.")
-    given = {f"{name}.{key}": value for key, value in entry.items()}
-    checked = _checked(given, kinds_of(kind.of, f"{name}."), place)
+    kinds = kinds_of(kind.of, f"{name}.")
+    given = {
+        (full := f"{name}.{key}"): _flatten(value) if _is_table(value, kinds.get(full)) else value
+        for key, value in entry.items()
+    }
+    checked = _checked(given, kinds, place)
     for key in kind.required():
         if key not in entry:
             raise MisuseError(f"{place(name)}: setting {name!r} expects a {key}, found none.")

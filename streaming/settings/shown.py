@@ -10,7 +10,19 @@ from streaming.common.conf_dir import whole_path
 from streaming.common.escapes import json_text
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.settings.client_names import KNOWN, PASSWORDS
-from streaming.settings.kinds import AUTO, OFF, Duration, Entries, FreeTable, Section, Url, kind_of
+from streaming.settings.kinds import (
+    AUTO,
+    OFF,
+    Credential,
+    Duration,
+    Entries,
+    FreeTable,
+    Patterns,
+    Section,
+    Url,
+    kind_of,
+)
+from streaming.settings.listener_names import LISTENER_NAMES
 from streaming.settings.model import Settings
 from streaming.settings.secrets import Secret, is_reference, looks_secret
 
@@ -36,6 +48,7 @@ _SPARK: Final = re.compile(
 )
 _HARMLESS: Final[Mapping[str, Callable[[str], object]]] = {
     "source.client": (KNOWN - PASSWORDS).__contains__,
+    "broker": (LISTENER_NAMES - PASSWORDS).__contains__,
     "tables.storage_options": _STORAGE.fullmatch,
     "spark.conf": _SPARK.fullmatch,
 }
@@ -85,6 +98,10 @@ def _shown(section: Any, prefix: str) -> Iterator[tuple[str, str]]:
                 for key, item in value.items():
                     shown = _HIDDEN if kind.has_headers else _unless_secret(name, key, item)
                     yield f"{name}.{_key(key)}", _toml(shown)
+            case Credential():
+                yield name, _toml(_HIDDEN if value else "")
+            case Patterns():
+                yield name, f"[{', '.join(map(_toml, value))}]"
             case Url():
                 yield name, _toml(http_values.shown_url(value))
             case Duration():
@@ -116,4 +133,4 @@ def _key(name: str) -> str:
 
 
 def _toml(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else json_text(value)
+    return str(value).lower() if isinstance(value, int) else json_text(value)

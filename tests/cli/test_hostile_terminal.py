@@ -17,7 +17,7 @@ from streaming.expiry.causes import EXPIRED
 BAD: Final = [name for name in NAMES if not name.isprintable() and len(name) < 500]
 QUERY: Final = 'SELECT "group", topic, metadata FROM live_offsets'
 KNOWN: Final = [command for commands in COMMANDS.values() for command in commands]
-NOT_ASKED: Final = {"check", "run", "rebuild", "demo", "serve", "maintain", "jars"}
+NOT_ASKED: Final = {"check", "run", "rebuild", "demo", "serve", "maintain", "jars", "scram"}
 """They print no names, but sentences and lines of JSON, which `Console` and `json_text` make printable."""
 NEEDED: Final = {"history": ["--all-groups"], "sql": [QUERY], "leftovers": ["--idle", "1m"]}
 """What some commands are not run without, or show nothing without."""

@@ -24,7 +24,18 @@ from streaming.tables.tables import Tables
 FIRST_OFFSET, LOG_END = 7_000_000, 9_000_000
 OFFSET, OF_A_SAMPLE = re.compile(r"\b70\d{5}\b"), re.compile(r'"offset_as_of_ends": \d+')
 SECOND_MS = 1_000
-OTHERS = {"check", "run", "rebuild", "demo", "serve", "metrics", "maintain", "decode", "jars"}
+OTHERS = {
+    "check",
+    "run",
+    "rebuild",
+    "demo",
+    "serve",
+    "metrics",
+    "maintain",
+    "decode",
+    "jars",
+    "scram",
+}
 """Commands that ask no question of the tables: `check` asks brokers, `serve` and `metrics` a snapshot."""
 
 OF_NO_QUESTION = {"--output", "--wide", "--utc", "--config", "--table-root", "--cluster"}

@@ -54,6 +54,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "ListOffsets": {"topics": [{"name": TOPIC, "partitions": [{"partitionIndex": 0, "timestamp": -1}]}]},
     "OffsetCommit": {"groupId": GROUP, "topics": [{"name": TOPIC, "partitions": [_COMMIT]}]},
     "OffsetDelete": {"groupId": GROUP, "topics": [{"name": TOPIC, "partitions": [{"partitionIndex": 7}]}]},
+    "SaslHandshake": {"mechanism": "PLAIN"},
+    "SaslAuthenticate": {"authBytes": b"\0user\0password"},
 }
 
 

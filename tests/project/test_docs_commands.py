@@ -39,6 +39,7 @@ ELSEWHERE: Final = {
     r"kafka-consumer-groups ": "a tool of Kafka's; test_expiry_on_broker.py does the same with the file",
     r"kafka-[a-z-]+\.sh ": "tools of Kafka's; tests/serve/kafka asks the listener with them",
     r".*clusters\.toml": "several clusters; test_cli_clusters.py and tests/serve/process have some",
+    r".*offsetlake scram|.*listener\.toml": "signing in; test_secured_serve.py",
     r"(helm|kubectl|buildah|docker|openssl) ": "of Kubernetes and containers; test_chart.py, test_compose.py",
     r"curl |promtool |prometheus": "what reads metrics; tests/serve/metrics does so with a real Prometheus",
 }

@@ -83,6 +83,8 @@ OWNERS = {
     "jinja2": "serve/page",
     "markupsafe": "serve/page",
     "fcntl": "job",
+    "jwt": "serve/kafka",
+    "cryptography": "serve/kafka serve/process",
 }
 PARENTS = {package.partition("/")[0] for package in PACKAGES if "/" in package}
 """Folders that hold packages, each with a name of two parts, and no modules of their own."""

@@ -1,5 +1,6 @@
 """Certificates for tests: a CA, and what it signs, valid for as long as a test wants."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 _DAY_S: Final = 86_400.0
+_HERE: Final = (x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1")))
 
 
 class CertificateAuthority:
@@ -40,9 +42,11 @@ class CertificateAuthority:
         store = pkcs12.serialize_java_truststore(trusted, encryption)
         (folder / "truststore.p12").write_bytes(store)
 
-    def write_pem(self, file: Path, name: str, *, valid_s: float = _DAY_S) -> Path:
+    def write_pem(
+        self, file: Path, name: str, *, valid_s: float = _DAY_S, hosts: Sequence[x509.GeneralName] = _HERE
+    ) -> Path:
         """Write a new key of `CN=name` and its certificate as a PEM key store, in one step."""
-        key, certificate = self._issued(name, valid_s)
+        key, certificate = self._issued(name, valid_s, hosts)
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return _replaced(file, private + certificate.public_bytes(Encoding.PEM))
 
@@ -55,15 +59,22 @@ class CertificateAuthority:
         )
         return _replaced(file, store)
 
-    def _issued(self, name: str, valid_s: float) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    def _issued(
+        self, name: str, valid_s: float, hosts: Sequence[x509.GeneralName] = _HERE
+    ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
         key = ec.generate_private_key(ec.SECP256R1())
-        return key, self._sign(_name(name), key, valid_s, is_ca=False)
+        return key, self._sign(_name(name), key, valid_s, is_ca=False, hosts=hosts)
 
     def _sign(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, valid_s: float, *, is_ca: bool
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        valid_s: float,
+        *,
+        is_ca: bool,
+        hosts: Sequence[x509.GeneralName] = _HERE,
     ) -> x509.Certificate:
         now = datetime.now(UTC)
-        here = [x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))]
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -73,7 +84,7 @@ class CertificateAuthority:
             .not_valid_before(now - timedelta(hours=1))
             .not_valid_after(now + timedelta(seconds=valid_s))
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(here), critical=False)
+            .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
             .sign(self._key, SHA256())
         )
 

@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ def opened(
     limits: HttpLimits | None = None,
     every_s: float = 0.1,
     follows: bool = True,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[Opened]:
     """Open an endpoint over tables that are followed; of several clusters by name their table roots."""
     settings = read_settings()
@@ -78,6 +80,7 @@ def opened(
                 0,
                 telling,
                 token=token,
+                tls=tls,
                 behind_proxy=behind_proxy,
                 limits=limits or HttpLimits(),
             )

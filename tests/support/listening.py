@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from decoders.messages import read_response, request_bytes
 from streaming.common.times import now_ms
 from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.listener import KafkaListener
+from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.view import Address
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.past_ends import past_ends_of
@@ -46,6 +48,7 @@ def listening(
     address: Address = ANY_PORT,
     limits: Limits | None = None,
     within_ms: int = 180_000,
+    security: Security | None = None,
     clock: Any = now_ms,
 ) -> Iterator[Listening]:
     """Answer from tables until the end of the block; the snapshot is as of its begin, or `tailer.poll()`."""
@@ -63,6 +66,7 @@ def listening(
                 cluster_id=CLUSTER_ID,
                 within_ms=within_ms,
                 limits=limits,
+                security=security,
                 past_ends=past_ends_of(tables),
                 clock=clock,
             )
@@ -86,10 +90,19 @@ def listening(
 class Client:
     """A connection of a client that sends frames, perhaps from another address of this machine (`source`)."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 10.0, *, source: str = "") -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        timeout_s: float = 10.0,
+        *,
+        source: str = "",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         host, _, port = bootstrap.rpartition(":")
         own = (source, 0) if source else None
         self.socket = socket.create_connection((host, int(port)), timeout_s, own)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._stream = self.socket.makefile("rb")
         self._asked = 0
 

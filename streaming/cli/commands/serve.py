@@ -55,7 +55,8 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
     "--kafka",
     metavar="HOST:PORT",
     callback=_address,
-    help="Address of the listener for Kafka clients, on this machine only, such as 127.0.0.1:9192.",
+    help="Address of a listener for Kafka clients of this machine, such as 127.0.0.1:9192. (For "
+    "others: [[serve.kafka]] in the settings.)",
 )
 @click.option(
     "--advertise",
@@ -98,12 +99,15 @@ def serve(
     from streaming.cli.console import Console
     from streaming.serve.process.serving import serve as serve_listeners
 
-    settings = _with_listener(_settings(config, table_root), kafka, advertise, cluster)
-    settings = _with_http(settings, http, no_http=no_http, token_file=token_file, behind_proxy=behind_proxy)
+    def read() -> Settings:
+        settings = _with_listener(_settings(config, table_root), kafka, advertise, cluster)
+        return _with_http(settings, http, no_http=no_http, token_file=token_file, behind_proxy=behind_proxy)
+
+    settings = read()
     with Console(log_format):
         for sentence in exposed_secrets(settings, config):
             _log.warning(sentence)
-        serve_listeners(settings)
+        serve_listeners(settings, reread=read)
         _log.info("stopped")
 
 

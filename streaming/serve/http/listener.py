@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import socket
+import ssl
 import threading
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import uvicorn
 
@@ -19,6 +20,7 @@ from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.login import Login
 from streaming.serve.http.logs import forwarded
 from streaming.serve.http.places import Places
+from streaming.serve.http.tls import TlsFirst
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,8 @@ class HttpListener:
     """Answers HTTP at one address within a `with` block.
 
     `token` None: clients need none, but then the header `Host` must name this machine, unless requests come
-    through a proxy that restricts access (`behind_proxy`).
+    through a proxy that restricts access (`behind_proxy`). With `tls` it is https; `tls` may be replaced, for
+    new connections.
     """
 
     def __init__(
@@ -48,8 +51,10 @@ class HttpListener:
         token: str | None = None,
         behind_proxy: bool = False,
         limits: HttpLimits | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.host, self.port = host, port
+        self.tls = tls
         self.limits = limits or HttpLimits()
         self._known, self._is_behind_proxy = known, behind_proxy
         self._login = (
@@ -60,7 +65,7 @@ class HttpListener:
         self.login_bytes = 0 if token is None else self.limits.login_bytes
         self._own_host = host if token is None and not behind_proxy else None
         self._limited_log = RateLimitedLog(_log)
-        self._connections: set[LimitedConnection] = set()
+        self._connections: set[LimitedConnection | TlsFirst] = set()
         self._places = Places(self.limits.connections, self.limits.connections_of_address)
 
     # --- open and close ----------------------------------------------------------------------------------
@@ -77,7 +82,7 @@ class HttpListener:
                 own_host=self._own_host,
                 is_behind_proxy=self._is_behind_proxy,
             ),
-            http=partial(LimitedConnection, listener=self),  # type: ignore[arg-type]  # called as a class is
+            http=self._connection,  # type: ignore[arg-type]  # called as a class is
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -103,6 +108,13 @@ class HttpListener:
         self._thread.join(_END_LIMIT_S)
         self._socket.close()
         self._logs.__exit__(None, None, None)
+
+    def _connection(self, **named: Any) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        connection = partial(LimitedConnection, listener=self, **named)
+        if self.tls is None:
+            return connection()
+        return TlsFirst(self, self.tls, connection, handshake_s=self.limits.head_s)
 
     def _listening(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -142,7 +154,7 @@ class HttpListener:
 
     # --- for connections (`connection.Connections`) ------------------------------------------------------
 
-    def opened(self, connection: LimitedConnection, peer: str) -> bool:
+    def opened(self, connection: LimitedConnection | TlsFirst, peer: str) -> bool:
         if not self._places.take(peer):
             self._limited_log.warning(
                 "connections", f"more HTTP connections than are allowed, closing one of {peer}"
@@ -151,7 +163,7 @@ class HttpListener:
         self._connections.add(connection)
         return True
 
-    def closed(self, connection: LimitedConnection, peer: str) -> None:
+    def closed(self, connection: LimitedConnection | TlsFirst, peer: str) -> None:
         self._connections.discard(connection)
         self._places.give_back(peer)
 

@@ -157,7 +157,7 @@ class Login:
             value,
             max_age=lasting_s,
             path="/",
-            secure=self._is_behind_proxy and _is_https(request),
+            secure=request.scope["scheme"] == "https" or (self._is_behind_proxy and _is_https(request)),
             httponly=True,
             samesite="strict",
         )

@@ -281,6 +281,18 @@ _ROWS: Final = (
         answer=refusals.refuse_offset_deletion,
         about="refused: GROUP_AUTHORIZATION_FAILED",
     ),
+    Answered(
+        api_key=17,
+        versions=range(0, 2),
+        answer=refusals.refuse_handshake,
+        about="the same",
+    ),
+    Answered(
+        api_key=36,
+        versions=range(0, 3),
+        answer=refusals.refuse_authentication,
+        about="[signing in](#signing-in), at a listener with SASL; elsewhere ILLEGAL_SASL_STATE",
+    ),
 )
 
 _BY_VERSION: Final = {(row.api_key, version): row for row in _ROWS for version in row.versions}
@@ -292,13 +304,28 @@ ADVERTISED: Final = {
 }
 """The supported versions of each API, by its key."""
 
-_WITHOUT_TOPIC_IDS: Final = {**ADVERTISED, _OFFSET_FETCH: range(1, _BY_TOPIC_IDS)}
+_SASL: Final = (17, 36)
 
 
 def offered(view: RequestContext) -> Mapping[int, range]:
     """Return the versions of each API that are supported now: OffsetFetch by topic ids only while the id of
-    every topic with committed offsets is known."""
-    return ADVERTISED if view.snapshot.has_topic_ids else _WITHOUT_TOPIC_IDS
+    every topic with committed offsets is known, signing in only at a listener with SASL.
+
+    The same before and after signing in: librdkafka asks only before.
+    """
+    return _OFFERED[view.has_sasl, view.snapshot.has_topic_ids]
+
+
+def _offered(*, has_sasl: bool, has_topic_ids: bool) -> Mapping[int, range]:
+    spans = {key: span for key, span in ADVERTISED.items() if has_sasl or key not in _SASL}
+    return spans if has_topic_ids else {**spans, _OFFSET_FETCH: range(1, _BY_TOPIC_IDS)}
+
+
+_OFFERED: Final = {
+    (has_sasl, has_topic_ids): _offered(has_sasl=has_sasl, has_topic_ids=has_topic_ids)
+    for has_sasl in (False, True)
+    for has_topic_ids in (False, True)
+}
 
 
 def answer(request: Request, view: RequestContext) -> bytes | Pieces:
@@ -417,7 +444,7 @@ def client_of(request: Request) -> Client | None:
 
 
 def _row_of(request: Request, view: RequestContext) -> Answered:
-    span = offered(view)[request.api_key]
+    span = offered(view).get(request.api_key, ADVERTISED[request.api_key])
     if request.api_version not in span:
         raise UnansweredError(
             f"{APIS[request.api_key].name}: expected a version from {span[0]} to {span[-1]}, "

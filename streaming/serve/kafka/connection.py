@@ -1,5 +1,7 @@
 """One connection: splits bytes into frames, reads requests, and writes responses in the order of requests.
 
+With TLS, negotiating it comes first; with SASL, no other request is read before the client has signed in.
+
 While a response is being computed, or the client does not read what was sent, no further frame is read, and
 only as many bytes as it takes to notice a disconnect. So a client occupies at most a frame, a response and
 its socket buffers.
@@ -8,13 +10,13 @@ its socket buffers.
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from time import monotonic
 from typing import Any, Final, Protocol
 
 from decoders.errors import DecodeError, ErrorKind
-from decoders.messages import Pieces, Request, read_request
+from decoders.messages import Pieces, Request, read_request, response_bytes
 from streaming.serve.kafka.apis import (
     MANY,
     ResponseCache,
@@ -26,7 +28,10 @@ from streaming.serve.kafka.apis import (
     weight_of,
 )
 from streaming.serve.kafka.limits import BusyError, Closed, Limits, UnansweredError, UnreadError
-from streaming.serve.kafka.view import Address, Client, RequestContext
+from streaming.serve.kafka.principals import Principal
+from streaming.serve.kafka.sasl.sign_in import AUTHENTICATE, HANDSHAKE, SignIn, SignInError, Tokens
+from streaming.serve.kafka.security import Security, subject_of
+from streaming.serve.kafka.view import Address, Client, RequestContext, short
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 _SIZE: Final = struct.Struct(">i")
@@ -38,12 +43,14 @@ _SENT_AHEAD: Final = 256 * 1024  # in the system: with several MB there, a slow 
 _PIECE: Final = 256 * 1024
 _MANY_BYTES: Final = 64 * 1024  # of content, which take a while to write
 _LOOK_EVERY_S: Final = 0.5  # for others that wait for the turn of a slow client
+_GOODBYE_S: Final = 1.0  # how long a client may take to answer the end of TLS
 
 
 class ConnectionOwner(Protocol):
     """The listener, as its connections use it."""
 
     limits: Limits
+    security: Security
     kept: ResponseCache
     received: memoryview  # receive buffer that all connections share
 
@@ -63,7 +70,7 @@ class ConnectionOwner(Protocol):
     def closing(self, reason: Closed, why: str = "") -> None:
         """Count a connection that we close, and log why if that is worth a message."""
 
-    def view(self, reached: Address, client: Client) -> RequestContext:
+    def view(self, reached: Address, client: Client, principal: Principal | None) -> RequestContext:
         """Return the present input of a response."""
 
     def asked(self, api_key: int) -> None:
@@ -86,10 +93,24 @@ class ConnectionOwner(Protocol):
         """Return whether another connection waits for a turn."""
 
 
+class TlsError(UnansweredError):
+    """The certificate of a client is no principal's."""
+
+    reason = Closed.TLS
+
+
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
         self._client = Client()
+        security = self._security = listener.security
+        self._certified: Principal | None = None
+        self._sign_in: SignIn | None = None
+        if security.mechanisms:
+            self._sign_in = SignIn(
+                security.mechanisms, session_ms=security.session_ms, refused_s=listener.limits.refused_s
+            )
+        self._is_shaking_hands = False  # TLS is being negotiated, and `_transport` is not it yet
         self._received = bytearray()
         self._is_full = False  # the client does not read what was sent
         self._is_taken = False
@@ -115,6 +136,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_taken = self._listener.opened(self)
         if not self._is_taken:
             transport.abort()
+        elif self._security.tls is not None:
+            self._is_shaking_hands = True
+            self._start(self._shake_hands())
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._task is not None:
@@ -131,12 +155,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._received:
             self._begun_at = monotonic()
         self._received += self._listener.received[:nbytes]
-        self._go_on()
+        if not self._is_shaking_hands:  # the first bytes within TLS come before its transport
+            self._go_on()
 
     def eof_received(self) -> bool:
         """Finish the response in progress: the client may have closed only its sending side, or be gone."""
         self._has_ended = True
-        if not self._is_waiting:
+        if not self._is_waiting or self._security.tls is not None:  # TLS has no half-closed connections
             return False  # asyncio closes the connection
         if not self._listener.ended(self):
             self._transport.abort()
@@ -162,7 +187,83 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def asker(self) -> Hashable:
         """With whom the connection shares turns: its principal or, without one, its address."""
-        return self._view().principal or self._peer
+        return self._principal or self._peer
+
+    # --- signing in --------------------------------------------------------------------------------------
+
+    async def _shake_hands(self) -> None:
+        """Negotiate TLS on this connection, which counts from its first byte."""
+        assert self._security.tls is not None
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                self._transport,
+                self,
+                self._security.tls,
+                server_side=True,
+                ssl_handshake_timeout=self._listener.limits.handshake_s,
+                ssl_shutdown_timeout=_GOODBYE_S,
+            )
+        except OSError as error:  # also of TLS
+            transport, why = None, getattr(error, "reason", None) or str(error) or type(error).__name__
+        else:
+            why = "the client has gone"
+        if transport is None:  # asyncio has closed the connection, perhaps without telling us
+            self._listener.closing(Closed.TLS, f"{self._peer}: {why}")
+            self._listener.closed(self)
+            return
+        transport.set_write_buffer_limits(high=_BUFFERED)
+        self._transport, self._is_shaking_hands = transport, False
+        if self._security.certified is not None:
+            self._certified = self._principal_of_certificate(self._security.certified)
+
+    def _principal_of_certificate(self, certified: Mapping[str, Principal]) -> Principal:
+        shown = self._transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        subject = subject_of(shown) if shown else "no certificate"
+        if subject not in certified:
+            raise TlsError(f"{self._peer}: expected the certificate of a principal, found {short(subject)}")
+        return certified[subject]
+
+    @property
+    def _principal(self) -> Principal | None:
+        return self._certified if self._sign_in is None else self._sign_in.principal
+
+    def _is_for_sign_in(self, frame: bytes) -> bool:
+        """Return whether a frame belongs to signing in; raises `SignInError` for another one too early."""
+        if self._sign_in is None:
+            return False
+        if self._sign_in.tokens is Tokens.RAW:
+            return True
+        api_key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
+        if api_key in (HANDSHAKE, AUTHENTICATE):
+            return True
+        self._sign_in.admit(api_key)
+        return False
+
+    async def _authenticate(self, frame: bytes, sign_in: SignIn) -> None:
+        """Answer a frame that belongs to signing in; raises `SignInError` after the answer if it failed."""
+        if sign_in.tokens is Tokens.RAW:
+            reply = await sign_in.authenticate(frame)
+            if not reply.refused:
+                self._transport.write(_SIZE.pack(len(reply.token)) + reply.token)
+            self._refuse(reply.refused)
+            return
+        request = read_request(frame)
+        self._asked(frame)
+        assert request.body is not None
+        if request.api_key == HANDSHAKE:
+            mechanism = request.body["mechanism"]
+            body = sign_in.handshake(mechanism, request.api_version)
+            refused = "another SASL mechanism than those of principals" if body["errorCode"] else ""
+        else:
+            reply = await sign_in.authenticate(request.body["authBytes"])
+            body, refused = reply.body(), reply.refused
+        about = (request.api_key, request.api_version, request.correlation_id)
+        self._transport.write(response_bytes(*about, body))
+        self._refuse(refused)
+
+    def _refuse(self, why: str) -> None:
+        if why:
+            raise SignInError(why)
 
     # --- requests ----------------------------------------------------------------------------------------
 
@@ -183,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._task.add_done_callback(self._done)
         if self._has_ended:
             if not self._is_waiting:
-                self._transport.close()
+                self.close()
         elif self._is_full or (self._is_waiting and len(self._received) > _AHEAD):
             self._transport.pause_reading()
         else:
@@ -196,7 +297,8 @@ class Connection(asyncio.BufferedProtocol):
         if len(received) < _SIZE.size:
             return None
         (size,) = _SIZE.unpack_from(received)
-        most = self._listener.limits.frame_bytes
+        limits = self._listener.limits
+        most = limits.frame_bytes if self._has_signed_in else limits.sign_in_bytes
         if not 0 <= size <= most:
             self._close(Closed.SIZE, f"expected a request of at most {most} bytes, found one of {size}")
             return None
@@ -212,6 +314,10 @@ class Connection(asyncio.BufferedProtocol):
         self._asked_at = self._begun_at = monotonic()
         return frame
 
+    @property
+    def _has_signed_in(self) -> bool:
+        return self._sign_in is None or self._sign_in.principal is not None
+
     def _reserve(self, size: int) -> bool:
         """Reserve memory for the received part of a large frame, in place of the former reservation."""
         wanted = size if size > _AHEAD else 0
@@ -222,10 +328,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, frame: bytes) -> None:
         try:
+            if self._sign_in is not None and self._is_for_sign_in(frame):
+                self._start(self._authenticate(frame, self._sign_in))
+                return
             if len(frame) > _LARGE_FRAME:
                 self._start(self._read_elsewhere(frame))
                 return
-            view = self._listener.view(self._reached, self._client)
+            view = self._view()
             made = self._listener.kept.answer(frame, view)
             if made is not None:
                 self._asked(frame)
@@ -247,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read a request; return it with the input of its response and the response's number of elements."""
         request = read_request(frame)
         self._client = client_of(request) or self._client
-        view = self._listener.view(self._reached, self._client)
+        view = self._view()
         return request, view, weight_of(request, view)
 
     def _asked(self, frame: bytes) -> None:
@@ -257,6 +366,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _give_up(self, error: BaseException) -> None:
         match error:
+            case SignInError():
+                self._close(error.reason, f"{self._peer}: {error}")
             case UnansweredError():
                 self._close(error.reason, str(error))
             case DecodeError(kind=ErrorKind.TOO_LARGE):
@@ -273,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
         if reason is Closed.UNREAD:
             self._transport.abort()
         else:
-            self._transport.close()
+            self.close()
 
     # --- responses that take long ------------------------------------------------------------------------
 
@@ -315,7 +426,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._send(await self._listener.elsewhere(self.asker, answer_later, request, self._view()))
 
     def _view(self) -> RequestContext:
-        return self._listener.view(self._reached, self._client)
+        return self._listener.view(self._reached, self._client, self._principal)
 
     def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, MemorySnapshot]:
         """Compute a response unless it is large, or not in the snapshot (None); return also the snapshot that
@@ -372,14 +483,18 @@ class Connection(asyncio.BufferedProtocol):
             self._close(Closed.IDLE)
 
     def _is_late(self, now: float, limits: Limits) -> bool:
-        if not self._has_asked and now - self._opened_at > limits.first_frame_s:
+        opened_s = now - self._opened_at
+        if not self._has_asked and opened_s > limits.first_frame_s:
+            return True
+        if not self._has_signed_in and opened_s > limits.sign_in_s:
             return True
         since, limit = (self._begun_at, limits.frame_s) if self._received else (self._asked_at, limits.idle_s)
         return now - since > limit
 
     def close(self) -> None:
         """Close the connection after what was already sent."""
-        self._transport.close()
+        if not self._transport.is_closing():  # asyncio's TLS fails later if it is closed twice
+            self._transport.close()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -22,6 +22,10 @@ class Limits:
     what was sent. A longer response must be read at `unread_bytes_per_s`, the rate of a slow network, and at
     `wanted_bytes_per_s` while another connection waits for its turn.
 
+    TLS is to be negotiated within `handshake_s`. A client must sign in within `sign_in_s` of connecting;
+    until then its frames have at most `sign_in_bytes`. One that is refused learns it after `refused_s` (in
+    Kafka: `connection.failed.authentication.delay.ms`).
+
     Responses of more than `large` elements or `large_bytes` are computed one after the other. `large_answers`
     are in progress at a time, including the one being computed; others wait at most `turn_s`, which is
     shorter than clients wait for a response. Askers (principals or, without sign-in, addresses) take turns,
@@ -34,6 +38,10 @@ class Limits:
     connections: int = 1_000
     connections_per_address: int = 250
     ended_connections: int = 100
+    handshake_s: float = 5.0
+    sign_in_s: float = 10.0
+    sign_in_bytes: int = 64 * 1024
+    refused_s: float = 0.1
     first_frame_s: float = 5.0
     frame_s: float = 30.0
     idle_s: float = 600.0
@@ -58,6 +66,8 @@ class Closed(StrEnum):
     ADDRESS = "address"  # the limit of connections from one address is reached
     SIZE = "size"  # a request or its response is too large
     MEMORY = "memory"  # large requests reach their limit in total
+    TLS = "tls"  # TLS could not be negotiated, or the certificate of the client is no principal's
+    SIGN_IN = "sign_in"  # a request without signing in, or the client failed to
     REQUEST = "request"  # a request cannot be read, or has no response
     BUSY = "busy"  # the turn did not come in time, and the response has no error for this
     IDLE = "idle"  # no request in time, or an incomplete one

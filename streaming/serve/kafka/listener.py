@@ -5,10 +5,9 @@ import base64
 import hashlib
 import logging
 import socket
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Final
 
@@ -19,8 +18,11 @@ from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.apis import ResponseCache
 from streaming.serve.kafka.connection import Connection
 from streaming.serve.kafka.limits import BusyError, Closed, Limits
-from streaming.serve.kafka.turns import FairQueue, Turns
+from streaming.serve.kafka.principals import Principal
+from streaming.serve.kafka.security import Security
+from streaming.serve.kafka.turns import Turns
 from streaming.serve.kafka.view import Address, Client, PastEnds, RequestContext
+from streaming.serve.kafka.worker import Worker
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 _log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ _SAID: Final[Mapping[Closed, str]] = {
     Closed.SIZE: "a request asks for more than fits into one response, closing the connection",
     Closed.MEMORY: "large requests take more memory than they are allowed together, closing one of them",
     Closed.BUSY: "large responses take too long, closing the connection of one that waits",
+    Closed.TLS: "TLS with a client failed, closing the connection",
+    Closed.SIGN_IN: "a client has not signed in, closing the connection",
     Closed.FAILED: "building a response failed, closing the connection",
 }
 """The messages of closed connections, for the reasons that are worth a message."""
@@ -55,51 +59,12 @@ def cluster_id_of(root: str) -> str:
     return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
 
 
-class _Worker(threading.Thread):
-    """Runs work one piece after the other, askers in rotation; a daemon, so that the process can end during
-    work."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self._work: FairQueue[Callable[[], None] | None] = FairQueue()
-
-    def do(self, work: Callable[[], Any], asker: Hashable = None) -> Awaitable[Any]:
-        """Return an awaitable of the result; work whose awaitable was cancelled is skipped."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def settle(set_it: Callable[[Any], None], value: Any) -> None:
-            if not future.done():
-                set_it(value)
-
-        def act() -> None:
-            if future.cancelled():
-                return
-            with suppress(RuntimeError):  # the loop has ended
-                try:
-                    loop.call_soon_threadsafe(settle, future.set_result, work())
-                except BaseException as error:
-                    loop.call_soon_threadsafe(settle, future.set_exception, error)
-
-        self._work.put(asker, act)
-        return future
-
-    def run(self) -> None:
-        while (act := self._work.get()) is not None:
-            act()
-            del act  # and release its references
-
-    def end(self) -> None:
-        """Let the thread end after one more piece of work for each asker."""
-        self._work.put(self, None)
-
-
 class KafkaListener:
     """Answers Kafka's clients at one address within an `async with` block.
 
     `snapshot` returns the newest snapshot, `past_ends` reads log ends of the past. Clients are given
     `advertised` as our address or, without it, the one at which they have reached us, which behind a tunnel
-    is our end of it.
+    is our end of it. `security` may be replaced: connections keep the one that they began with.
     """
 
     def __init__(
@@ -111,10 +76,12 @@ class KafkaListener:
         within_ms: int,
         advertised: Address | None = None,
         limits: Limits | None = None,
+        security: Security | None = None,
         past_ends: PastEnds = lambda topics, moment: {},
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.limits = limits or Limits()
+        self.security = security or Security()
         self.kept = ResponseCache()
         self.received = memoryview(bytearray(_RECEIVED_BYTES))
         self.address = address
@@ -132,8 +99,8 @@ class KafkaListener:
         self._turns = Turns(self.limits.large_answers)
         self._requests: Counter[int] = Counter()
         self._closed: Counter[Closed] = Counter()
-        self._worker = _Worker("offsetlake-answers")
-        self._large_worker = _Worker("offsetlake-large-answers")
+        self._worker = Worker("offsetlake-answers")
+        self._large_worker = Worker("offsetlake-large-answers")
 
     # --- open and close ----------------------------------------------------------------------------------
 
@@ -249,7 +216,7 @@ class KafkaListener:
         if reason in _SAID:
             self._limited_log.warning(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
-    def view(self, reached: Address, client: Client) -> RequestContext:
+    def view(self, reached: Address, client: Client, principal: Principal | None) -> RequestContext:
         return RequestContext(
             snapshot=self._snapshot(),
             now=self._clock(),
@@ -257,6 +224,8 @@ class KafkaListener:
             address=self._advertised or reached,
             cluster_id=self._cluster_id,
             client=client,
+            principal=principal,
+            has_sasl=bool(self.security.mechanisms),
             past_ends=self._past_ends,
         )
 

@@ -1,7 +1,7 @@
-"""Requests that would change offsets or groups: refused.
+"""Requests that would change offsets or groups: refused. So is signing in where there is no SASL.
 
-Their APIs are advertised nevertheless, and refused with an error that all clients understand: librdkafka
-aborts its process if they are not advertised.
+The APIs of the former are advertised nevertheless, and refused with an error that all clients understand:
+librdkafka aborts its process if they are not advertised.
 """
 
 from typing import Final
@@ -52,3 +52,17 @@ def deletion_content(request: Message, view: RequestContext) -> int:
 def refuse_offset_deletion(request: Message, view: RequestContext) -> Message:
     """Answer OffsetDelete: the group is refused."""
     return {"errorCode": _REFUSED, "topics": []}
+
+
+def refuse_handshake(request: Message, view: RequestContext) -> Message:
+    """Answer SaslHandshake at a listener without SASL, as brokers do. (With SASL, the connection does.)"""
+    return {"errorCode": Error.ILLEGAL_SASL_STATE, "mechanisms": []}
+
+
+def refuse_authentication(request: Message, view: RequestContext) -> Message:
+    """Answer SaslAuthenticate in the same case."""
+    return {
+        "errorCode": Error.ILLEGAL_SASL_STATE,
+        "errorMessage": "This listener has no SASL: connect without signing in.",
+        "authBytes": b"",
+    }

@@ -120,7 +120,8 @@ class RequestContext:
     for the response.
 
     `principal` is the signed-in client (None: no sign-in is configured, and every client sees all). A hidden
-    group or topic is one that it may not see: whether it exists is never looked up.
+    group or topic is one that it may not see: whether it exists is never looked up. `has_sasl`: clients of
+    this listener sign in by SASL.
     """
 
     snapshot: MemorySnapshot
@@ -132,6 +133,7 @@ class RequestContext:
     past_ends: PastEnds = lambda topics, moment: {}
     is_busy: bool = False
     principal: Principal | None = None
+    has_sasl: bool = False
 
     # --- what the principal may see ------------------------------------------------------------------------
 

@@ -16,7 +16,12 @@ def address(text: str) -> Address:
 
 
 def others_at(text: str) -> list[str]:
-    """Return the addresses of a host and port that other machines can reach.
+    """Return the addresses of a host and port that other machines can reach; raises like `addresses_at`."""
+    return [host for host in addresses_at(text) if not ip_address(host).is_loopback]
+
+
+def addresses_at(text: str) -> list[str]:
+    """Return the addresses of a host and port.
 
     Raises `MisuseError` for an invalid host name, and `KafkaListenerError` for an unknown host.
     """
@@ -32,8 +37,7 @@ def others_at(text: str) -> list[str]:
             f"listening on {text}: its host is unknown ({error.strerror}). Use an address of this "
             "machine instead, such as 127.0.0.1."
         ) from error
-    hosts = [str(one[4][0]).partition("%")[0] for one in found]
-    return [host for host in hosts if not ip_address(host).is_loopback]
+    return [str(one[4][0]).partition("%")[0] for one in found]
 
 
 def shown(place: Address) -> str:

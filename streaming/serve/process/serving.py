@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
@@ -16,13 +16,14 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from functools import partial
 from time import monotonic
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
 from streaming.common.http_values import ip_address
 from streaming.common.rate_limits import RateLimitedLog, end_together
-from streaming.model.errors import MisuseError
+from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.http.limits import HttpLimits
@@ -30,12 +31,15 @@ from streaming.serve.http.listener import HttpListener, token_in
 from streaming.serve.http.logs import forwarded
 from streaming.serve.kafka.limits import Limits
 from streaming.serve.kafka.listener import KafkaListener, cluster_id_of
+from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.view import Address
+from streaming.serve.kafka.worker import on_own_thread
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.addresses import address, others_at, shown
 from streaming.serve.process.handles import KEPT, ensure
 from streaming.serve.process.metrics_source import ServedMetrics
 from streaming.serve.process.past_ends import past_ends_of
+from streaming.serve.process.security import read_http_tls, read_security
 from streaming.settings.clusters import settings_by_cluster
 from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settings
 
@@ -56,20 +60,23 @@ Listeners = dict[str, list[KafkaListener]]
 """Kafka listeners by name of the cluster that they answer for."""
 
 
-def serve(settings: Settings) -> None:
-    """Serve at the endpoints of `[serve]` until SIGTERM or SIGINT.
+def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> None:
+    """Serve at the endpoints of `[serve]` until SIGTERM or SIGINT. At SIGHUP, certificates and principals are
+    read again, from the settings that `reread` returns.
 
     Raises `MisuseError` for endpoints that are not allowed, and `KafkaListenerError` or `HttpListenerError`
     for those that cannot be opened. Later errors are logged.
     """
-    endpoints = [(one.cluster, _listening(one), _advertised(one)) for one in settings.serve.kafka]
+    endpoints = [
+        (one, _advertised(one), read_security(one, settings.serve.principals)) for one in settings.serve.kafka
+    ]
     http = settings.serve.http
     if not endpoints and not http.listen:
         raise MisuseError(
             "serving: expected a listener, found none. Add --http HOST:PORT, such as 127.0.0.1:8720, or "
             "--kafka HOST:PORT, such as 127.0.0.1:9192."
         )
-    token = _token(http)
+    token, http_tls = _token(http), read_http_tls(http)
     sys.setswitchinterval(_SWITCH_S)
     share = _share_of_connections(len(endpoints), bool(http.listen))
     clusters = [
@@ -79,12 +86,14 @@ def serve(settings: Settings) -> None:
     by_name = {one.name: one for one in clusters}
     limits = Limits(connections=int(Limits().connections * share))
     listeners: Listeners = {name: [] for name in by_name}
-    for name, listening, advertised in endpoints:
-        cluster = by_name.get(name, clusters[0])  # without a name there is only one
-        listeners[cluster.name].append(_listener(cluster, listening, advertised, limits))
+    secured: list[KafkaListener] = []  # in the order of the settings
+    for one, advertised, security in endpoints:
+        cluster = by_name.get(one.cluster, clusters[0])  # without a name there is only one
+        secured.append(_listener(cluster, address(one.listen), advertised, limits, security))
+        listeners[cluster.name].append(secured[-1])
     with ExitStack() as stack:  # endpoints first, so that a port in use is reported at once
         served_metrics = ServedMetrics(settings, clusters, listeners=listeners) if http.listen else None
-        opened = []
+        opened, endpoint = list[str](), None
         if served_metrics is None:
             stack.enter_context(forwarded(RateLimitedLog(_log)))
         else:
@@ -95,14 +104,51 @@ def serve(settings: Settings) -> None:
                 token=token,
                 behind_proxy=is_behind_proxy,
                 limits=HttpLimits(connections=int(HttpLimits().connections * share)),
+                tls=http_tls,
             )
             stack.enter_context(endpoint)
-            opened.append(f"answering HTTP on http://{shown(Address(endpoint.host, endpoint.port))}/")
-        asyncio.run(_serve(clusters, listeners, opened, served_metrics or nullcontext(), stack))
+            scheme = "http" if http_tls is None else "https"
+            opened.append(f"answering HTTP on {scheme}://{shown(Address(endpoint.host, endpoint.port))}/")
+        reload = partial(_reload, secured, endpoint, settings, reread or (lambda: settings))
+        asyncio.run(_serve(clusters, listeners, opened, served_metrics or nullcontext(), stack, reload))
+
+
+def _reload(
+    listeners: Sequence[KafkaListener],
+    http: HttpListener | None,
+    settings: Settings,
+    reread: Callable[[], Settings],
+) -> None:
+    """Read certificates and principals again, for new connections; unusable ones change nothing."""
+    try:
+        found = reread().serve
+        wanted = {one.listen: one for one in found.kafka}
+        named = [wanted.get(one.listen, one) for one in settings.serve.kafka]
+        read = [read_security(one, found.principals) for one in named]
+        http_tls = read_http_tls(found.http) if http is not None and http.tls is not None else None
+    except (OffsetlakeError, OSError, ValueError) as error:
+        _log.error(f"reloading certificates and principals failed, the former ones remain: {error}")
+        return
+    for listener, security in zip(listeners, read, strict=True):
+        listener.security = security
+    if http is not None and http_tls is not None:
+        http.tls = http_tls
+    _log.info("certificates and principals were read again, for new connections")
+
+
+async def _reload_at(hung_up: asyncio.Event, reload: Callable[[], None]) -> None:
+    while True:
+        await hung_up.wait()
+        hung_up.clear()
+        await on_own_thread(reload, name="offsetlake-reload")
 
 
 def _listener(
-    cluster: ServedCluster, listening: Address, advertised: Address | None, limits: Limits
+    cluster: ServedCluster,
+    listening: Address,
+    advertised: Address | None,
+    limits: Limits,
+    security: Security,
 ) -> KafkaListener:
     held = cluster.settings.tables
     return KafkaListener(
@@ -112,6 +158,7 @@ def _listener(
         within_ms=held.complete_within_ms,
         advertised=advertised,
         limits=limits,
+        security=security,
         past_ends=past_ends_of(cluster.tables),
     )
 
@@ -122,6 +169,7 @@ async def _serve(
     opened: Sequence[str],
     served_metrics: AbstractContextManager[object],
     stack: ExitStack,
+    reload: Callable[[], None],
 ) -> None:
     """Open the Kafka listeners, read the tables, and respond until SIGTERM or SIGINT.
 
@@ -131,6 +179,8 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    hung_up = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
     every_listener = [listener for several in listeners.values() for listener in several]
     async with AsyncExitStack() as endpoints:
         for listener in every_listener:
@@ -149,6 +199,7 @@ async def _serve(
             _log.info(sentence)
         beside = [asyncio.create_task(_announce(one, listeners[one.name])) for one in clusters]
         beside += [asyncio.create_task(_collect(listener)) for listener in every_listener[:1]]
+        beside.append(asyncio.create_task(_reload_at(hung_up, reload)))
         await stop.wait()
         for task in beside:
             task.cancel()
@@ -221,18 +272,6 @@ def _token(http: HttpSettings) -> str | None:
             "send, or --behind-proxy if a proxy in front restricts access."
         )
     return token_in(http.token_file) if http.token_file else None
-
-
-def _listening(endpoint: KafkaListenerSettings) -> Address:
-    """Return the address to listen on: loopback only, because clients are not authenticated."""
-    others = others_at(endpoint.listen)
-    if others:
-        raise MisuseError(
-            f"listening on {endpoint.listen}: expected a loopback address, such as 127.0.0.1 or [::1], found "
-            f"{others[0]}. Clients are not authenticated, so other machines are not allowed. Use a tunnel "
-            "(ssh -L), and set --advertise to the address that they then connect to."
-        )
-    return address(endpoint.listen)
 
 
 def _advertised(endpoint: KafkaListenerSettings) -> Address | None:

@@ -262,7 +262,7 @@ OF_JOB: Final = (
         name="kafka_connections_closed_total",
         help="Connections closed by the Kafka listener, by reason: too many connections (`connections`), "
         "also from one address (`address`), request or response too large (`size`), too much memory for "
-        "large requests together (`memory`), "
+        "large requests together (`memory`), TLS failed (`tls`), client did not sign in (`sign_in`), "
         "request malformed or not supported (`request`), large response waited too long (`busy`), client "
         "sent no request (`idle`) or did not read its response (`unread`), internal error (`failed`).",
         level="job",

@@ -1,0 +1,53 @@
+"""The command that salts a password: what it prints is the credential of that password, and of no other."""
+
+import subprocess
+
+import pytest
+from command_process import COMMAND
+
+from streaming.settings.scram import FEWEST_ITERATIONS, HASHES, read_credential, salted
+
+
+def run(password: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*COMMAND, "scram", *arguments], input=password, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("mechanism", sorted(HASHES))
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_it_prints_the_credential_of_a_line(mechanism: str, end: bytes) -> None:
+    ended = run("pass wörd".encode() + end, "--mechanism", mechanism)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    found = read_credential(ended.stdout.decode().removesuffix("\n"), mechanism, where="x")
+    assert found == salted("pass wörd", mechanism, salt=found.salt, iterations=found.iterations)
+    assert found.iterations >= FEWEST_ITERATIONS
+    assert b"rd" not in ended.stdout.split(b"salt=")[0]
+
+
+def test_each_has_a_salt_of_its_own() -> None:
+    assert run(b"same").stdout != run(b"same").stdout
+
+
+@pytest.mark.parametrize("password", [b"", b"\n", b"\xff\n"])
+def test_no_password_and_other_bytes_are_refused(password: bytes) -> None:
+    ended = run(password)
+    assert ended.returncode == 2
+    assert b"expected a password" in ended.stderr
+    assert ended.stdout == b""
+
+
+def test_the_keys_are_those_of_rfc_7677() -> None:
+    """Its example: the proof of the client and the signature of the server follow from these keys."""
+    import hashlib
+    import hmac
+    from base64 import b64decode, b64encode
+
+    found = salted("pencil", "SCRAM-SHA-256", salt=b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), iterations=4096)
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    signed = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}"
+    signature = hmac.digest(found.server_key, signed.encode(), "sha256")
+    assert b64encode(signature) == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    proof = b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    client_key = bytes(
+        a ^ b for a, b in zip(proof, hmac.digest(found.stored_key, signed.encode(), "sha256"), strict=True)
+    )
+    assert hashlib.sha256(client_key).digest() == found.stored_key
