@@ -1,6 +1,7 @@
 """Signing in to the Kafka listener by OAUTHBEARER: tokens that an issuer has signed, and others."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from token_issuer import AUDIENCE, ISSUER, TokenIssuer, token_issuer
 
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.sasl import oauthbearer
+from streaming.serve.kafka.sasl.exchange import RefusedError
+from streaming.serve.kafka.sasl.oauthbearer import _read
 from streaming.serve.kafka.security import Security
 from streaming.serve.process.security import read_security
 from streaming.tables.tables import Tables
@@ -218,3 +221,36 @@ def test_without_the_endpoint_nobody_signs_in_and_the_log_says_why(
         assert is_refused(client, token_of(issuer))
     assert "the JWKS endpoint does not respond as expected" in str(endpoint.said)
     assert "CERTIFICATE_VERIFY_FAILED" in str(endpoint.said)
+
+
+def test_an_endpoint_that_is_silent_holds_up_only_clients_with_unknown_keys(
+    endpoint: Listening, credentials: Credentials, issuer: TokenIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(endpoint.bootstrap, tls=credentials.trusting()) as client:
+        assert not is_refused(client, token_of(issuer))
+    is_over = threading.Event()
+    monkeypatch.setattr(oauthbearer, "_fetched", lambda _: is_over.wait(20))
+    monkeypatch.setattr(oauthbearer, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(oauthbearer.SigningKeys, "_is_due", lambda *_: True)
+    with (
+        Client(endpoint.bootstrap, tls=credentials.trusting()) as waiting,
+        Client(endpoint.bootstrap, tls=credentials.trusting()) as client,
+    ):
+        assert waiting.ask(HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})["errorCode"] == 0
+        message = f"n,,\x01auth=Bearer {token_of(issuer, key_id='key-2')}\x01\x01".encode()
+        waiting.send(AUTHENTICATE, 2, {"authBytes": message})
+        assert not is_refused(client, token_of(issuer))
+        assert not is_over.is_set()
+        is_over.set()
+
+
+@pytest.mark.parametrize("pair", ["auth=bearer a\x01", "a=b\x01", "\x01", "auth=", "n,,"])
+def test_a_message_of_many_parts_is_refused_in_time_that_grows_with_its_length(pair: str) -> None:
+    def takes(count: int) -> float:
+        began = time.process_time()
+        for _ in range(5):
+            with pytest.raises(RefusedError):
+                _read(f"n,,\x01{pair * count}".encode())
+        return time.process_time() - began
+
+    assert takes(8_000) < 100 * takes(500) + 0.1  # with a square, 256 times as long

@@ -17,11 +17,9 @@ from streaming.serve.kafka.worker import on_own_thread
 if TYPE_CHECKING:
     from jwt import PyJWK
 
-_FIRST: Final = re.compile(
-    r"n,(a=(?P<authorized>[^,]*))?,\x01(?:[A-Za-z]+=[^\x01]*\x01)*?"
-    r"auth=bearer +(?P<token>[A-Za-z0-9._~+/=-]+)\x01(?:[A-Za-z]+=[^\x01]*\x01)*\x01",
-    re.IGNORECASE,
-)
+_HEADER: Final = re.compile(r"n,(a=(?P<authorized>[^,]*))?,")
+_PAIR: Final = re.compile(r"[A-Za-z]+=.*", re.DOTALL)
+_TOKEN: Final = re.compile(r"bearer +(?P<token>[A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
 _INVALID: Final = b'{"status":"invalid_token"}'
 _ALGORITHMS: Final = (
     "RS256",
@@ -61,22 +59,29 @@ class SigningKeys:
         self._read_at: float | None = None
         self._tried_at: float | None = None
         self._lock = asyncio.Lock()
+        self._refreshing: asyncio.Future[None] | None = None
         self._problem = ""
 
     async def find(self, key_id: str | None) -> "PyJWK":
-        """Return a key; raises `RefusedError` if there is none. While the endpoint does not respond, former
-        keys are valid."""
-        async with self._lock:
-            if key_id not in self._keys or self._is_due(self._read_at, self._refresh_s):
-                await self._request()
+        """Return a key; raises `RefusedError` if there is none. Former keys are valid until the endpoint
+        has responded: a client with one of them does not wait for it."""
+        if key_id not in self._keys:
+            await self._request()
+        elif self._is_due(self._read_at, self._refresh_s) and not self._lock.locked():
+            self._refreshing = asyncio.ensure_future(self._request())
         if key_id not in self._keys:
             raise RefusedError(self._problem or "expected a key of the JWKS endpoint, found another id")
         return self._keys[key_id]
 
     async def _request(self) -> None:
-        if not self._is_due(self._tried_at, _AGAIN_S):
-            return
-        self._tried_at = monotonic()
+        """Request the keys, or wait for those that are being requested."""
+        async with self._lock:
+            if not self._is_due(self._tried_at, _AGAIN_S):
+                return
+            self._tried_at = monotonic()
+            await self._read()
+
+    async def _read(self) -> None:
         from jwt import PyJWKSet
         from jwt.exceptions import PyJWTError
 
@@ -118,14 +123,12 @@ class OAuthBearerExchange:
             return _INVALID
 
     async def _signed_in(self, message: bytes) -> SignedIn:
-        found = _FIRST.fullmatch(message.decode("utf-8", "replace"))
-        if found is None:
-            raise RefusedError("expected a token, found something else")
-        claims = await self._claims(found["token"])
+        authorized, token = _read(message)
+        claims = await self._claims(token)
         name = claims.get(self._rules.claim)
         if not isinstance(name, str) or name not in self._known:
             raise RefusedError(f"expected the name of a principal as {self._rules.claim}, found another")
-        if found["authorized"] not in (None, "", name):
+        if authorized not in ("", name):
             raise RefusedError("expected no other authorization id than the name")
         return SignedIn(self._known[name], expires_at=int(claims["exp"]) * 1_000)
 
@@ -148,3 +151,17 @@ class OAuthBearerExchange:
         except jwt.PyJWTError as error:  # its messages name claims, and quote no token
             raise RefusedError(f"invalid token: {type(error).__name__}") from None
         return claims
+
+
+def _read(message: bytes) -> tuple[str, str]:
+    """Return the authorization id (empty: none) and the token of a client's first message.
+
+    Each part is read once: with one expression for all of it, a message of many pairs took seconds.
+    """
+    header, *pairs = message.decode("utf-8", "replace").split("\x01")
+    found = _HEADER.fullmatch(header)
+    tokens = [pair.removeprefix("auth=") for pair in pairs if pair.startswith("auth=")]
+    is_whole = pairs[-2:] == ["", ""] and all(map(_PAIR.fullmatch, pairs[:-2]))
+    if found is None or not is_whole or len(tokens) != 1 or not (token := _TOKEN.fullmatch(tokens[0])):
+        raise RefusedError("expected a token, found something else")
+    return found["authorized"] or "", token["token"]
