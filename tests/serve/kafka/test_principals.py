@@ -339,6 +339,22 @@ def test_log_ends_of_the_past_are_not_read_for_hidden_topics(snapshots: Snapshot
     assert read == ["payments"]
 
 
+def test_metadata_of_hidden_topics_adds_nothing_to_the_size_of_an_answer(tmp_path: Path) -> None:
+    rows: Batch = {
+        (name, topic, 0): offset(source_partition=0, metadata=text)
+        for name in ("a", "b")
+        for topic, text in (("orders", "m" * 20_000), ("payments", "m"))
+    }
+    snapshot = snapshot_of(tmp_path, rows, [])
+    request = request_of(9, 8, {"groups": [{"groupId": name, "topics": None} for name in ("a", "b")]})
+    content = [
+        apis.size_of(request, of_snapshot(principal(["*"], topics), snapshot, now=NOW).context).content
+        for topics in (["*"], ["p*"])
+    ]
+    assert content[0] > 40_000
+    assert content[1] < 100
+
+
 # --- kept answers ------------------------------------------------------------------------------------------
 
 
