@@ -1,7 +1,6 @@
 """SCRAM credentials: salted keys of a password, in Kafka's own text form (RFC 5802).
 
-Whoever has one can check a password, but neither sign in with it nor read the password from it, except by
-guessing.
+With one, a password can be checked, but a client cannot sign in. The password can only be guessed from it.
 """
 
 import hashlib

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from certificates import CertificateAuthority
 from http_program import running_program
 from installed import (
     PYPROJECT,
@@ -100,7 +101,7 @@ def test_every_query_is_answered(site: Path, folder: Path, tables: Tables, tmp_p
         [name, *arguments.format(root=tables.root, files=tmp_path).split()]
         for name, arguments in COMMANDS.items()
     ]
-    assert COMMANDS.keys() | OF_THE_JOB | {"serve"} == cli.commands.keys()
+    assert COMMANDS.keys() | OF_THE_JOB | {"serve", "scram"} == cli.commands.keys()
     ran = subprocess.run(
         [*python_in(site), "-c", EACH],
         cwd=folder,
@@ -122,6 +123,28 @@ def test_serve_serves(site: Path, folder: Path, tables: Tables, tmp_path: Path) 
         with Client(kafka) as client:
             [group] = client.ask(16, 4, {"states_filter": []})["groups"]
     assert "g" in group.values()
+
+
+SIGNING_IN = """
+import sys
+import jwt
+from streaming.serve.process.security import read_security
+from streaming.settings.reading import read_settings
+
+serve = read_settings(options={"serve.kafka": [
+    {"listen": "127.0.0.1:0", "security_protocol": "SASL_SSL", "certificate_file": sys.argv[1],
+     "broker": {"sasl.oauthbearer.jwks.endpoint.url": "https://idp.example/keys"}},
+], "serve.principals": [{"name": "a", "mechanism": "OAUTHBEARER", "groups": ["*"]}]}).serve
+assert read_security(serve.kafka[0], serve.principals).tls is not None
+"""
+
+
+def test_clients_can_sign_in(site: Path, folder: Path, tmp_path: Path) -> None:
+    certificate = CertificateAuthority().write_pem(tmp_path / "server.pem", "a listener of a test")
+    ran = subprocess.run(
+        [*python_in(site), "-c", SIGNING_IN, str(certificate)], cwd=folder, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("command", sorted(OF_THE_JOB - {"check", "jars"}))

@@ -12,9 +12,9 @@ from streaming.serve.kafka.sasl.exchange import Begin
 class Security:
     """Certificates, keys and principals of a listener; connections keep the ones that they began with.
 
-    `tls` None: no TLS. `certified` has the principals by the subject of their certificates; None: nobody
-    signs in by certificate. `mechanisms` has the SASL mechanisms; empty: nobody signs in by SASL. A session
-    lasts at most `session_ms` (0: no limit).
+    `tls` None: no TLS. `certified` has the principals by the subject of their certificates; None: clients
+    do not sign in by certificate. `mechanisms` has the SASL mechanisms; empty: they do not sign in by SASL. A
+    session lasts at most `session_ms` (0: no limit).
     """
 
     tls: ssl.SSLContext | None = None

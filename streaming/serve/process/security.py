@@ -47,7 +47,7 @@ def read_security(listener: KafkaListenerSettings, principals: Sequence[Principa
     if certified == {} or (protocol.startswith("SASL") and not mechanisms):
         kind = "SASL" if certified is None else "SSL"
         raise MisuseError(
-            f"{where}: expected [[serve.principals]] that sign in by {kind}, found none: nobody could "
+            f"{where}: expected [[serve.principals]] that sign in by {kind}, found none: no client could "
             f"connect. Add one, or set another security_protocol than {protocol}."
         )
     return Security(

@@ -36,8 +36,13 @@ OLDER = [release for release in RELEASES if release != "4.3.1"]  # which `make t
 
 
 @pytest.fixture(scope="module")
-def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
-    return Credentials.written(tmp_path_factory.mktemp("certificates"), CertificateAuthority())
+def ca() -> CertificateAuthority:
+    return CertificateAuthority()
+
+
+@pytest.fixture(scope="module")
+def credentials(ca: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Credentials:
+    return Credentials.written(tmp_path_factory.mktemp("certificates"), ca)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +66,18 @@ def certified(tables: Tables, credentials: Credentials) -> Iterator[Listening]:
 
 @pytest.mark.parametrize("release", OLDER)
 def test_older_releases_sign_in_in_every_way(
-    sasl: Listening, certified: Listening, credentials: Credentials, tmp_path: Path, release: str
+    sasl: Listening,
+    certified: Listening,
+    ca: CertificateAuthority,
+    credentials: Credentials,
+    tmp_path: Path,
+    release: str,
 ) -> None:
-    own = {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(credentials.client)}
+    store = ca.write_pkcs12(
+        tmp_path / "client.p12", SUBJECT.removeprefix("CN="), "secret"
+    )  # 2.8 needs a password
+    own = {"ssl_keystore_type": "PKCS12", "ssl_keystore_location": str(store)}
+    own |= {"ssl_keystore_password": "secret", "ssl_key_password": "secret"}
     with start_consumer_groups(release) as tool:
 
         def told(endpoint: Listening, file: str) -> str:

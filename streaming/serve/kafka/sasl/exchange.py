@@ -59,7 +59,7 @@ class PlainExchange:
 
 
 def _bytes(password: str | None) -> bytes:
-    """Return the password to compare with; nobody knows the one of an unknown name."""
+    """Return the password to compare with; that of an unknown name is random."""
     return _UNKNOWN if password is None else password.encode()
 
 

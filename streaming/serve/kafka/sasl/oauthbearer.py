@@ -33,7 +33,7 @@ _ALGORITHMS: Final = (
     "ES512",
     "EdDSA",
 )
-"""Those of public keys: with others, whoever knows a public key could sign."""
+"""Those of public keys: others would let anyone sign who knows a public key."""
 
 _FETCH_S: Final = 10.0
 _AGAIN_S: Final = 10.0  # between two requests for keys: clients may invent ids of keys
