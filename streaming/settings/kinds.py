@@ -35,6 +35,7 @@ _SERVER: Final = re.compile(
 _TYPE_NAMES: Final = {
     str: "text in quotes",
     int: "a whole number",
+    bool: "true or false",
     dict: "a table",
     list: "a list of tables",
 }
@@ -117,6 +118,16 @@ class Choice(Kind):
 
     def further_expectation(self, value: Any) -> str | None:
         return None if value in self.of else f"one of {', '.join(self.of)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag(Kind):
+    """True or false."""
+
+    toml: ClassVar[type] = bool
+
+    def further_expectation(self, value: Any) -> str | None:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

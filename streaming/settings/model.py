@@ -13,6 +13,7 @@ from streaming.settings.kinds import (
     ClientTable,
     Duration,
     Entries,
+    Flag,
     FreeTable,
     HostPort,
     Location,
@@ -185,11 +186,14 @@ class SparkSettings:
 class KafkaListenerSettings:
     """The address of a listener for Kafka clients, the advertised one (empty: the one they connected to), and
     the name of the cluster whose tables it answers from (empty: the only one).
+
+    `as_of` is the past moment of its responses, in a notation of `--as-of` (empty: now).
     """
 
     listen: Annotated[str, HostPort()]
     advertise: Annotated[str, HostPort(may_be_empty=True)] = ""
     cluster: Annotated[str, Name()] = ""
+    as_of: Annotated[str, Text(may_be_empty=True)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,9 +238,10 @@ class ClusterSettings:
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
     """The clusters of `offsetlake serve` (empty: one without a name, at `[tables] root`), and its
-    listeners."""
+    listeners. `as_of_clients`: Kafka clients may ask about the past, by their `client.id`."""
 
     clusters: Annotated[tuple[ClusterSettings, ...], Entries(of=ClusterSettings)]
+    as_of_clients: Annotated[bool, Flag()]
     http: HttpSettings
     kafka: Annotated[tuple[KafkaListenerSettings, ...], Entries(of=KafkaListenerSettings)]
 

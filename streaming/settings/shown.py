@@ -116,4 +116,4 @@ def _key(name: str) -> str:
 
 
 def _toml(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else json_text(value)
+    return str(value).lower() if isinstance(value, int) else json_text(value)

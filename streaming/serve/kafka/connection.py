@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -31,6 +32,7 @@ from streaming.serve.memory.snapshot import MemorySnapshot
 
 _SIZE: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")  # at the start of a frame
+_CLIENT_ID: Final = struct.Struct(">8xh")  # the length of the client id before it, in every version
 _LARGE_FRAME: Final = 4 * 1024  # takes a millisecond or more to read and weigh
 _AHEAD: Final = 64 * 1024  # received bytes at which reading pauses while a response is being computed
 _BUFFERED: Final = 64 * 1024  # unsent bytes at which reading pauses
@@ -46,6 +48,7 @@ class ConnectionOwner(Protocol):
 
     limits: Limits
     kept: ResponseCache
+    knows_past: bool  # a client, by its id, may ask about the past
     received: memoryview  # receive buffer that all connections share
 
     def opened(self, connection: "Connection") -> bool:
@@ -64,8 +67,8 @@ class ConnectionOwner(Protocol):
     def closing(self, reason: Closed, why: str = "") -> None:
         """Count a connection that we close, and log why if that is worth a message."""
 
-    def view(self, reached: Address, client: Client) -> RequestContext:
-        """Return the present input of a response."""
+    def view(self, reached: Address, client: Client, number: int) -> RequestContext:
+        """Return the present input of a response, on the connection of this number."""
 
     def asked(self, api_key: int) -> None:
         """Count a readable request."""
@@ -207,10 +210,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, frame: bytes) -> None:
         try:
+            if self._listener.knows_past and (client_id := client_id_in(frame)) != self._client.id:
+                self._client = replace(self._client, id=client_id)
             if len(frame) > _LARGE_FRAME:
                 self._start(self._read_elsewhere(frame))
                 return
-            view = self._listener.view(self._reached, self._client)
+            view = self._view()
             made = self._listener.kept.answer(frame, view)
             if made is not None:
                 self._asked(frame)
@@ -231,8 +236,8 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self, frame: bytes) -> tuple[Request, RequestContext, int]:
         """Read a request; return it with the input of its response and the response's number of elements."""
         request = read_request(frame)
-        self._client = client_of(request) or self._client
-        view = self._listener.view(self._reached, self._client)
+        self._client = client_of(request, self._client)
+        view = self._view()
         return request, view, weight_of(request, view)
 
     def _asked(self, frame: bytes) -> None:
@@ -300,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._send(await self._listener.elsewhere(answer_later, request, self._view()))
 
     def _view(self) -> RequestContext:
-        return self._listener.view(self._reached, self._client)
+        return self._listener.view(self._reached, self._client, id(self))
 
     def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, MemorySnapshot]:
         """Compute a response unless it is large, or not in the snapshot (None); return also the snapshot that
@@ -364,6 +369,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+def client_id_in(frame: bytes) -> bytes:
+    """Return the client id of a request; empty without one, and in a frame that is too short."""
+    if len(frame) < _CLIENT_ID.size:
+        return b""
+    (length,) = _CLIENT_ID.unpack_from(frame)
+    return frame[_CLIENT_ID.size : _CLIENT_ID.size + max(length, 0)]
 
 
 def _pieces(data: bytes) -> Iterator[memoryview]:

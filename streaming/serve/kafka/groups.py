@@ -35,7 +35,7 @@ _LISTED: Final = {"protocolType": "protocol_type", "groupState": "state", "group
 
 def answer_groups(request: Message, view: RequestContext) -> Message:
     """Answer ListGroups: the known groups, with an error while there may be others."""
-    error = view.error or (Error.COORDINATOR_LOAD_IN_PROGRESS if view.outdated else Error.NONE)
+    error = view.error or (view.error_of_outdated if view.outdated else Error.NONE)
     if view.error:
         return {"errorCode": error, "groups": []}
     held = view.snapshot.groups
@@ -122,7 +122,7 @@ def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: R
         "members": [],
     }
     if error := view.error_of(group):
-        return {**answer, "errorCode": error}
+        return {**answer, "errorCode": error, "errorMessage": view.reason}
     if row is None or row["type"] != _CLASSIC:
         why = _why(group, row, _CLASSIC)
         not_found = {"errorCode": Error.GROUP_ID_NOT_FOUND, "errorMessage": why, "groupState": _DEAD}
@@ -160,7 +160,7 @@ def _answer_assigned(
     def described(group: str, row: Mapping[str, Any] | None) -> Message:
         error = view.error_of(group) if group else Error.INVALID_GROUP_ID
         if error:
-            return _not_assigned(group, error, None)
+            return _not_assigned(group, error, view.reason)
         if row is None or row["type"] != kind:
             return _not_assigned(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, kind))
         return {
