@@ -44,8 +44,8 @@ class PastLimits:
     """
 
     held: int = 3
-    in_use_s: float = 5.0
-    turn_s: float = 30.0
+    in_use_s: float = 2.0
+    turn_s: float = 10.0
     gone_s: float = 10.0
     places: int = 1_000
     failed_s: float = 30.0
@@ -105,8 +105,7 @@ class PastSnapshots(OnDemand):
     def get(self, tables: Tables, moment: int, client: int) -> MemorySnapshot | Unavailable | None:
         """Return the snapshot of a moment (ms), or why there is none; None: not read yet, ask again.
 
-        `client` (any number) has one place in the queue: a moment that it asks for takes the place of the
-        one before.
+        `client` (any number) has one place in the queue: with another moment it goes to the end.
         """
         key, now = _Key(tables.root, moment), monotonic()
         with self.changed:
@@ -133,8 +132,9 @@ class PastSnapshots(OnDemand):
                 self._forget_gone(now)
                 if len(self._wanted) >= self._limits.places:
                     return
+            self._wanted.pop(client, None)
             same = (one for one in self._wanted.values() if one.key == key)
-            self._wanted[client] = wanted = next(same, None) or _Wanted(key, tables, now)
+            wanted = self._wanted[client] = next(same, None) or _Wanted(key, tables, now)
             self.changed.notify_all()
         wanted.asked_at = now
 
