@@ -27,8 +27,11 @@ NOT_ASKED: Final = -(2**31)
 """Marks authorized operations that were not requested."""
 
 REFUSED: Final = Error.INVALID_REQUEST
-"""The error of a moment without a snapshot. Clients report it at once; Java's message refers to the broker's
-log, which has the reason."""
+"""The error of groups at a moment without a snapshot. Clients report it at once; Java's text refers to the
+broker's log, which has the reason."""
+
+REFUSED_TOPIC: Final = Error.TOPIC_AUTHORIZATION_FAILED
+"""The error of topics at such a moment: after every other one, librdkafka or Java would ask again."""
 
 _JAVA: Final = "apache-kafka-java"
 _KNOWS_LEADERLESS: Final = (4, 2)
@@ -128,8 +131,8 @@ class RequestContext:
 
     `as_of` is the moment of a past snapshot, equal to `now` (None: the snapshot is the newest). Until it was
     read, the snapshot is empty, as before the first reading. What a past snapshot lacks never comes, so the
-    error is `REFUSED`, which ends clients. `refusal` is the reason why there is no snapshot (None: there is
-    one, or will be), and `refused_with` its error.
+    errors are `REFUSED` and `REFUSED_TOPIC`, which end clients. `refusal` is the reason why there is no
+    snapshot (None: there is one, or will be), and `refused_with` the error of groups.
     """
 
     snapshot: MemorySnapshot
@@ -203,10 +206,9 @@ class RequestContext:
 
     @property
     def error_of_missing(self) -> Error:
-        """The error of what was not read yet: clients retry, unless it never comes."""
-        if self.refusal is not None:
-            return self.refused_with
-        return REFUSED if self._is_final else Error.LEADER_NOT_AVAILABLE
+        """The error of a topic that was not read yet: clients retry, unless it never comes."""
+        never_comes = self.refusal is not None or self._is_final
+        return REFUSED_TOPIC if never_comes else Error.LEADER_NOT_AVAILABLE
 
     def log_end(self, place: int) -> int | None:
         """Return the log end offset of the topic partition at a place; None: unknown, or the sample is too

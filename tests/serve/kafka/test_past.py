@@ -1,5 +1,7 @@
 """The past through the listener: what a broker answered at some moments, asked for later."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,7 +11,7 @@ from typing import Any
 
 import kafka_clients as kafka
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from consumer_groups_tool import lines_of
 from java_lines import JavaLines
@@ -21,7 +23,7 @@ from same_answers import comparable, differences, requests
 
 from decoders.messages import APIS
 from streaming.common.times import iso, now_ms
-from streaming.demo.local_broker import LocalBroker
+from streaming.demo.local_broker import LocalBroker, free_ports
 from streaming.maintenance.maintenance import maintain
 from streaming.serve.kafka.listener import cluster_id_as_of
 from streaming.serve.kafka.moments import Moments
@@ -207,3 +209,73 @@ def test_each_moment_is_a_cluster_of_its_own(world: World, endpoint: Listening) 
             assert found == cluster_id_as_of("AAAAAAAAAAAAAAAAAAAAAQ", then.moment)
             ids.add(found)
     assert len(ids) == 4
+
+
+def test_a_refused_moment_ends_clients_with_the_reason(
+    endpoint: Listening, consumer_groups: JavaLines, tmp_path: Path
+) -> None:
+    why = "client.id as-of=: expected a time, found 'soon'"
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=as-of=soon\n")
+    more = ["--command-config", str(file)]
+    for command in (["--describe", "--group", SIMPLE], ["--describe", "--group", MEMBERS, "--state"]):
+        _, lines = lines_of(consumer_groups, endpoint.bootstrap, [*command, *more])
+        assert any(line.startswith("Error: ") for line in lines)
+        assert why in str(lines)
+    _, lines = lines_of(consumer_groups, endpoint.bootstrap, ["--list", *more])
+    assert "InvalidRequestException" in str(lines)
+    assert [sentence for sentence in endpoint.said if why in sentence]
+
+
+def test_a_refused_moment_ends_librdkafka(endpoint: Listening) -> None:
+    admin = AdminClient({"bootstrap.servers": endpoint.bootstrap, "client.id": "as-of=soon", "log_level": 0})
+    [error] = admin.list_consumer_groups().result(10).errors
+    assert error.code() == KafkaError.INVALID_REQUEST
+    asked = [ConsumerGroupTopicPartitions(SIMPLE)]
+    futures = [
+        admin.list_consumer_group_offsets(asked)[SIMPLE],
+        *admin.describe_consumer_groups([SIMPLE]).values(),
+    ]
+    for future in futures:
+        with pytest.raises(KafkaException) as raised:
+            future.result(10)
+        assert raised.value.args[0].code() == KafkaError.INVALID_REQUEST
+    assert "expected a time, found 'soon'" in str(raised.value)
+    [end] = admin.list_offsets({TopicPartition(A, 0): OffsetSpec.latest()}).values()
+    with pytest.raises(KafkaException, match="No leaders found"):
+        end.result(10)
+
+
+def test_serve_answers_from_the_same_moments_when_it_was_restarted(world: World, tmp_path: Path) -> None:
+    moments = [one.moment for one in world.recorded]
+    ports = free_ports(2)
+    settings = tmp_path / "settings.toml"
+    settings.write_text(
+        f"[serve]\nas_of_clients = true\n"
+        f'[[serve.kafka]]\nlisten = "127.0.0.1:{ports[0]}"\nas_of = "{iso(moments[0])}"\n'
+        f'[[serve.kafka]]\nlisten = "127.0.0.1:{ports[1]}"\n'
+    )
+    command = [sys.executable, "-m", "streaming.cli", "serve", "--no-http", "--config", str(settings)]
+    command += ["--table-root", world.tables.root]
+    ids = list[set[str]]()
+    for _ in range(2):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stderr is not None
+                lines = [process.stderr.readline() for _ in range(2)]
+                assert (
+                    f"answering Kafka's clients on 127.0.0.1:{ports[0]} as of {iso(moments[0])}" in lines[0]
+                )
+                assert f"answering Kafka's clients on 127.0.0.1:{ports[1]}\n" in lines[1]
+                with Client(f"127.0.0.1:{ports[0]}") as first, Client(f"127.0.0.1:{ports[1]}") as second:
+                    second.client_id = f"as-of={moments[1]}"
+                    for client, then in ((first, world.recorded[0]), (second, world.recorded[1])):
+                        settled(client)
+                        assert_same(client, [one for one in then.answers if one[0] in (9, 15, 2)])
+                    ids.append({client.ask(60, 0, {})["clusterId"] for client in (first, second)})
+                process.terminate()
+                assert process.wait(10) == 0
+            finally:
+                process.kill()
+    assert len(ids[0]) == 2
+    assert ids[0] == ids[1]

@@ -153,7 +153,7 @@ BROKER = {"resourceType": 4, "resourceName": "1", "configurationKeys": None}
 def assert_refused(client: Client, error: Error, why: str) -> None:
     has_message = [version == 6 or api_key in (69, 77) for api_key, version, *_ in OF_GROUPS]
     assert errors_of(client, OF_GROUPS) == [(error, why if has else None) for has in has_message]
-    assert errors_of(client, OF_TOPICS) == [(error, None)] * len(OF_TOPICS)
+    assert errors_of(client, OF_TOPICS) == [(Error.TOPIC_AUTHORIZATION_FAILED, None)] * len(OF_TOPICS)
     assert errors_of(client, OF_NEITHER) == [(0, None)] * len(OF_NEITHER)
 
 
@@ -171,7 +171,7 @@ def test_groups_that_were_not_read_then_end_clients_too(tables: Tables, base: in
         assert why == f"as of {iso(base)}: the offsets partition of the group was not read completely"
         assert errors_of(client, OF_GROUPS[:1]) == [(Error.INVALID_REQUEST, None)]
         nothing = {"topics": [{"name": "nope"}]}
-        assert client.ask(3, 12, nothing)["topics"][0]["errorCode"] == Error.INVALID_REQUEST
+        assert client.ask(3, 12, nothing)["topics"][0]["errorCode"] == Error.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("text", ["", "soon", "\0", "grüße 🐢", "9999-01-01", "x" * (LONGEST - 6)])
