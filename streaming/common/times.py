@@ -45,10 +45,12 @@ def parse_duration_ms(text: str, *, name: str) -> int:
 
 
 class TypedMoment(NamedTuple):
-    """A moment as someone typed it (ms); without a time zone it was taken as UTC."""
+    """A moment as someone typed it (ms); without a time zone it was taken as UTC. `is_relative`: it is a
+    duration before now, and moves with the clock."""
 
     ms: int
     lacks_zone: bool = False
+    is_relative: bool = False
 
 
 def parse_moment(text: str, now: int, *, name: str) -> TypedMoment:
@@ -59,7 +61,7 @@ def parse_moment(text: str, now: int, *, name: str) -> TypedMoment:
     `name`.
 
     >>> parse_moment("-2h", 7_200_000, name="--as-of")
-    TypedMoment(ms=0, lacks_zone=False)
+    TypedMoment(ms=0, lacks_zone=False, is_relative=True)
     """
     typed = _typed_moment(text.strip(), now, name)
     if typed.ms > now:
@@ -71,9 +73,9 @@ def parse_moment(text: str, now: int, *, name: str) -> TypedMoment:
 
 def _typed_moment(text: str, now: int, name: str) -> TypedMoment:
     if text.lower() == "now":
-        return TypedMoment(now)
+        return TypedMoment(now, is_relative=True)
     if _DURATION.fullmatch(text.removeprefix("-")):
-        return TypedMoment(now - parse_duration_ms(text.removeprefix("-"), name=name))
+        return TypedMoment(now - parse_duration_ms(text.removeprefix("-"), name=name), is_relative=True)
     if text.isdecimal():
         return TypedMoment(_parse_milliseconds(text, name))
     if not _TIME_OF_DAY.fullmatch(text):

@@ -5,11 +5,12 @@ from typing import Final
 
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
-from streaming.settings.kinds import Entries, FreeTable, Kind, Number
+from streaming.settings.kinds import Entries, Flag, FreeTable, Kind, Number
 
 PREFIX: Final = "OFFSETLAKE_"
 
 _AS_THE_OPTION: Final = {"OFFSETLAKE_TABLE_ROOT": "tables.root"}
+_FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 _NO_SETTINGS: Final = frozenset({"OFFSETLAKE_JARS", "OFFSETLAKE_IVY_SETTINGS"})  # see streaming.jvm.jars
 
 
@@ -46,9 +47,15 @@ def given_in(environment: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[
                 f"environment variables {other} and {variable}: expected one of them, or the same value; "
                 f"found two values. Both are {name}: unset one."
             )
-        is_number = isinstance(kinds[name], Number) and text.isascii() and text.isdecimal()
-        given[variable] = name, int(text) if is_number else text
+        given[variable] = name, _value(text, kinds[name])
     return given
+
+
+def _value(text: str, kind: Kind) -> object:
+    """Return a text as the value in TOML; as it is, if it is none of this kind."""
+    if isinstance(kind, Number) and text.isascii() and text.isdecimal():
+        return int(text)
+    return _FLAGS.get(text, text) if isinstance(kind, Flag) else text
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:

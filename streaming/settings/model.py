@@ -198,6 +198,7 @@ class KafkaListenerSettings:
 
     `certificate_file` and `key_file` are PEM files (empty: none, and the key is in the former); `broker` has
     the names of Kafka's brokers. `insecure`: other machines are allowed without TLS or without signing in.
+    `as_of` is the past moment of its responses, in a notation of `--as-of` (empty: now).
     """
 
     listen: Annotated[str, HostPort()]
@@ -207,6 +208,7 @@ class KafkaListenerSettings:
     certificate_file: Annotated[str, Text(may_be_empty=True)] = ""
     key_file: Annotated[str, Text(may_be_empty=True)] = ""
     insecure: Annotated[bool, Flag()] = False
+    as_of: Annotated[str, Text(may_be_empty=True)] = ""
     broker: Annotated[Mapping[str, str], ListenerTable()] = field(default_factory=dict)
 
 
@@ -268,9 +270,11 @@ class ClusterSettings:
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
     """The clusters of `offsetlake serve` (empty: one without a name, at `[tables] root`), its listeners, and
-    who may sign in to those for Kafka clients."""
+    who may sign in to those for Kafka clients. `as_of_clients`: these may ask about the past, by their
+    `client.id`."""
 
     clusters: Annotated[tuple[ClusterSettings, ...], Entries(of=ClusterSettings)]
+    as_of_clients: Annotated[bool, Flag()]
     http: HttpSettings
     kafka: Annotated[tuple[KafkaListenerSettings, ...], Entries(of=KafkaListenerSettings)]
     principals: Annotated[tuple[PrincipalSettings, ...], Entries(of=PrincipalSettings)]

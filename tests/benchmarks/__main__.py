@@ -25,6 +25,7 @@ from tests.benchmarks.bench_lag import measure_lag
 from tests.benchmarks.bench_memory_snapshot import measure_snapshot
 from tests.benchmarks.bench_metrics import measure_metrics
 from tests.benchmarks.bench_page import measure_page
+from tests.benchmarks.bench_past import measure_past
 from tests.benchmarks.bench_queries import measure_queries
 from tests.benchmarks.bench_serve import measure_serve
 from tests.benchmarks.bench_tool import measure_tool
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str]) -> None:
     if options.only in (None, "serve"):
         part = 10 if options.quick else 1
         measure_serve(offsets=1_000_000 // part, groups=20_000 // part, seconds=20 / part)
+    if options.only in (None, "past"):
+        part = 10 if options.quick else 1
+        measure_past(offsets=1_000_000 // part, groups=20_000 // part, seconds=10 / part)
     if options.only in (None, "tool"):
         measure_tool(groups=100 if options.quick else 1_000, runs=1 if options.quick else 3)
     if options.only in (None, "lag"):
@@ -94,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
             "page",
             "snapshot",
             "serve",
+            "past",
             "tool",
             "job",
             *FROM_OUTSIDE,

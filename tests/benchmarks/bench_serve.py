@@ -54,10 +54,10 @@ def measure_serve(*, offsets: int, groups: int, seconds: float) -> None:
 
 
 @contextmanager
-def served(root: Path) -> Iterator[tuple[int, int]]:
-    """Run the command; gives its port and process id."""
+def served(root: Path, more: str = "") -> Iterator[tuple[int, int]]:
+    """Run the command with `more` settings; gives its port and process id."""
     [port] = free_ports(1)
-    (root / "settings.toml").write_text(SETTINGS)
+    (root / "settings.toml").write_text(SETTINGS + more)
     command = [sys.executable, "-m", "streaming.cli", "serve", "--no-http", "--kafka", f"127.0.0.1:{port}"]
     command += ["--table-root", str(root / "tables"), "--config", str(root / "settings.toml")]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:

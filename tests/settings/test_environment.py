@@ -29,12 +29,14 @@ def test_variables_are_laid_over_the_file_and_options_over_them(tmp_path: Path) 
         "OFFSETLAKE_JOB_TRIGGER": "7s",
         "OFFSETLAKE_JOB_STATE_PARTITIONS": "5",
         "OFFSETLAKE_JOB_CHECKPOINT": "",  # as none
+        "OFFSETLAKE_SERVE_AS_OF_CLIENTS": "true",
         "OFFSETLAKE_JARS": "/jars",
         "HOME": "/root",
     }
     settings = read_settings(file, {"job.trigger": "9s"}, environment)
     assert (settings.tables.root, settings.job.trigger_ms) == ("lagune/Ümläut", 9_000)
     assert (settings.job.state_partitions, settings.job.checkpoint) == (5, "checkpoints/offsetlake")
+    assert settings.serve.as_of_clients is True
     assert read_settings(file, {}, environment).job.trigger_ms == 7_000
     assert without_settings(environment) == {"OFFSETLAKE_JARS": "/jars", "HOME": "/root"}
 
@@ -52,6 +54,7 @@ def test_variables_are_laid_over_the_file_and_options_over_them(tmp_path: Path) 
         ("OFFSETLAKE_JOB_TRIGGER", "soon", "environment variable OFFSETLAKE_JOB_TRIGGER: .*found 'soon'"),
         ("OFFSETLAKE_JOB_STATE_PARTITIONS", "two", "variable OFFSETLAKE_JOB_STATE_PARTITIONS: .*found 'two'"),
         ("OFFSETLAKE_JOB_STATE_PARTITIONS", "0", "above 0"),
+        ("OFFSETLAKE_SERVE_AS_OF_CLIENTS", "yes", "expects true or false, found 'yes'"),
     ],
 )
 def test_mistakes_are_named(variable: str, value: str, message: str) -> None:

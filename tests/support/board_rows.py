@@ -503,19 +503,26 @@ def _offsetlake_itself() -> list[Builder]:
             width=6,
         ),
         lines(
+            "Snapshots of past moments",
+            {
+                "held": of("kafka_past_snapshots"),
+                "read": f"increase({of('kafka_past_snapshots_built_total')}[$__rate_interval])",
+            },
+            "For Kafka clients that ask about the past. Each takes as much memory as the present one.",
+            unit="short",
+        ),
+        lines(
             "Duration of batches",
             {"batch": of("batch_duration_seconds")},
             "Newest batch, from its trigger until after its commit. A batch that takes longer than [job] "
             "trigger delays the next one, and everything shown here.",
             unit="s",
-            width=6,
         ),
         lines(
             "Age of the newest batch",
             {"batch": f"time() - {of('batch_timestamp_seconds')}"},
             "Time since the last change of the tables. Without commits nothing changes.",
             unit="s",
-            width=6,
         ),
     ]
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from logged import logged
@@ -15,9 +16,11 @@ from logged import logged
 from decoders.messages import read_response, request_bytes
 from streaming.common.times import now_ms
 from streaming.serve.kafka.limits import Limits
-from streaming.serve.kafka.listener import KafkaListener
+from streaming.serve.kafka.listener import KafkaListener, Past
+from streaming.serve.kafka.moments import Moments
 from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.view import Address
+from streaming.serve.memory.past import PastLimits, PastSnapshots
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.past_ends import past_ends_of
 from streaming.tables.tables import Tables
@@ -34,6 +37,7 @@ class Listening:
     said: list[str] = field(default_factory=list)
     address: Address = ANY_PORT
     listener: KafkaListener | None = None
+    past: PastSnapshots = field(default_factory=PastSnapshots)
 
     @property
     def bootstrap(self) -> str:
@@ -50,12 +54,15 @@ def listening(
     within_ms: int = 180_000,
     security: Security | None = None,
     clock: Any = now_ms,
+    moments: Moments | None = None,
+    past_limits: PastLimits | None = None,
 ) -> Iterator[Listening]:
-    """Answer from tables until the end of the block; the snapshot is as of its begin, or `tailer.poll()`."""
-    with logged("streaming.serve") as said:
+    """Answer from tables until the end of the block; the snapshot is as of its begin, or `tailer.poll()`.
+    With `moments`, clients may ask about the past."""
+    with logged("streaming.serve") as said, PastSnapshots(past_limits, clock=clock) as past:
         tailer = Tailer(tables)
         tailer.poll()
-        running = Listening(tailer, said, address)
+        running = Listening(tailer, said, address, past=past)
         opened, stop = threading.Event(), asyncio.Event()
         loop = asyncio.new_event_loop()
 
@@ -68,6 +75,7 @@ def listening(
                 limits=limits,
                 security=security,
                 past_ends=past_ends_of(tables),
+                past=None if moments is None else Past(moments, partial(past.get, tables)),
                 clock=clock,
             )
             async with listener:
@@ -88,7 +96,8 @@ def listening(
 
 
 class Client:
-    """A connection of a client that sends frames, perhaps from another address of this machine (`source`)."""
+    """A connection of a client that sends frames, perhaps from another address of this machine (`source`).
+    `client_id` is sent with each request."""
 
     def __init__(
         self,
@@ -97,6 +106,7 @@ class Client:
         *,
         source: str = "",
         tls: ssl.SSLContext | None = None,
+        client_id: str = "tests",
     ) -> None:
         host, _, port = bootstrap.rpartition(":")
         own = (source, 0) if source else None
@@ -105,6 +115,7 @@ class Client:
             self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._stream = self.socket.makefile("rb")
         self._asked = 0
+        self.client_id = client_id
 
     def __enter__(self) -> "Client":
         return self
@@ -130,7 +141,7 @@ class Client:
     def send(self, api_key: int, version: int, body: dict[str, Any]) -> int:
         """Send a request; return its number."""
         self._asked += 1
-        self.socket.sendall(request_bytes(api_key, version, self._asked, "tests", body))
+        self.socket.sendall(request_bytes(api_key, version, self._asked, self.client_id, body))
         return self._asked
 
     def answer(self, api_key: int, version: int, number: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Tables that hold what a broker's offsets topic says, made by the job's own parts, but without Spark."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import kafka_clients as kafka
 import pyarrow as pa
@@ -23,26 +24,41 @@ from streaming.tables.tables import Tables
 
 def replay_broker(tables: Tables, bootstrap: str, partition_count: int, *, samples: bool = True) -> Progress:
     """Append everything that the offsets topic of a broker says, as one batch, and a sample of log ends."""
-    now = now_ms()
-    records = kafka.read_raw(bootstrap)
-    _, changes = replay(Shard.empty(), _unpacked(records, partition_count))
-    rows, _ = change_rows(changes, sequence=1, batch_time=now)
-    ends = {
-        number: 1 + max((one.offset for one in records if one.partition == number), default=-1)
-        for number in range(partition_count)
-    }
-    progress = Progress(
-        query_id="q", batch_id=0, sequence=1, batch_time=now, heartbeat=now, topic="__consumer_offsets"
-    )
-    progress = progress.with_positions(ends, now).with_ends(
-        {number: PartitionEnds(end, end) for number, end in ends.items()}, now
-    )
-    settings = read_settings(options={"source.bootstrap_servers": bootstrap})
-    retention = RetentionReader(Broker(settings.source), settings).read(now)
-    tables.append_changes(rows, progress.with_retention(retention), is_batch=True)
-    if samples:
-        sample_log_ends(tables, bootstrap)
-    return progress
+    return Replaying(tables, bootstrap, partition_count).go_on(samples=samples)
+
+
+class Replaying:
+    """Appends what the offsets topic of a broker says, in several batches."""
+
+    def __init__(self, tables: Tables, bootstrap: str, partition_count: int) -> None:
+        self._tables, self._bootstrap, self._partition_count = tables, bootstrap, partition_count
+        self._shard = Shard.empty()
+        self._progress = Progress(query_id="q", topic="__consumer_offsets")
+        self._ends = dict.fromkeys(range(partition_count), 0)
+
+    def go_on(self, *, samples: bool = True) -> Progress:
+        """Append what the topic says since the batch before, and a sample of log ends."""
+        now, before = now_ms(), self._progress
+        read = kafka.read_raw(self._bootstrap)
+        records = [one for one in read if one.offset >= self._ends[one.partition]]
+        self._shard, changes = replay(self._shard, _unpacked(records, self._partition_count))
+        sequence = before.sequence + 1
+        rows, _ = change_rows(changes, sequence=sequence, batch_time=now)
+        for one in records:
+            self._ends[one.partition] = max(self._ends[one.partition], one.offset + 1)
+        progress = replace(
+            before, batch_id=before.batch_id + 1, sequence=sequence, batch_time=now, heartbeat=now
+        )
+        progress = progress.with_positions(self._ends, now).with_ends(
+            {number: PartitionEnds(end, end) for number, end in self._ends.items()}, now
+        )
+        settings = read_settings(options={"source.bootstrap_servers": self._bootstrap})
+        retention = RetentionReader(Broker(settings.source), settings).read(now)
+        self._progress = progress.with_retention(retention)
+        self._tables.append_changes(rows, self._progress, is_batch=True)
+        if samples:
+            sample_log_ends(self._tables, self._bootstrap)
+        return self._progress
 
 
 def sample_log_ends(tables: Tables, bootstrap: str) -> None:

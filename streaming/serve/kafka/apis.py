@@ -416,7 +416,9 @@ class ResponseCache:
         self._bytes_left = _KEPT_BYTES
 
     def answer(self, frame: bytes, view: RequestContext) -> bytes | None:
-        """Return the cached response to the same request, if any."""
+        """Return the cached response to the same request, if any; those about the past are not cached."""
+        if view.as_of is not None or view.refusal is not None:
+            return None
         second = view.now // _KEPT_MS
         if self._of[0] is not view.snapshot or self._of[1] != second:
             self._of, self._bytes_left = (view.snapshot, second), _KEPT_BYTES
@@ -426,6 +428,8 @@ class ResponseCache:
 
     def keep(self, frame: bytes, request: Request, view: RequestContext, made: bytes) -> None:
         """Cache a response to the request that `answer` was last called for, if there is room."""
+        if view.as_of is not None or view.refusal is not None:
+            return
         size = len(frame) + len(made) + _KEPT_BESIDE
         if request.api_key != _API_VERSIONS and size <= self._bytes_left:  # ApiVersions also changes `client`
             self._bytes_left -= size
@@ -436,11 +440,12 @@ def _key(frame: bytes, view: RequestContext) -> _Key:
     return frame[: _ID.start] + frame[_ID.stop :], view.address, view.client, view.principal
 
 
-def client_of(request: Request) -> Client | None:
-    """Return the software of the client; None: this request does not contain it."""
+def client_of(request: Request, client: Client) -> Client:
+    """Return the client with its software, if this request contains it."""
     if request.api_key != _API_VERSIONS or request.body is None or "clientSoftwareName" not in request.body:
-        return None
-    return Client(request.body["clientSoftwareName"], request.body["clientSoftwareVersion"])
+        return client
+    body = request.body
+    return replace(client, software=body["clientSoftwareName"], version=body["clientSoftwareVersion"])
 
 
 def _row_of(request: Request, view: RequestContext) -> Answered:

@@ -291,7 +291,7 @@ def _asked_topic(asked: Message, view: RequestContext) -> Message:
         return _topic_of(name, view)
     place = view.snapshot.topics.place_of_id(topic_id)
     if place is None:
-        error = Error.UNKNOWN_TOPIC_ID if view.is_whole else Error.LEADER_NOT_AVAILABLE
+        error = Error.UNKNOWN_TOPIC_ID if view.is_whole else view.error_of_missing
         return {"errorCode": error, "name": None, "topicId": topic_id, "partitions": []}
     if not view.may_see_topic(view.snapshot.topics.names.name(place)):
         return {**_hidden_topic(None), "topicId": topic_id}

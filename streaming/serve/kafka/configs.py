@@ -29,6 +29,8 @@ SETTING_BYTES: Final = 300
 
 def answer_configs(request: Message, view: RequestContext) -> Message:
     documents, resources = request.get("includeDocumentation", False), request["resources"]
+    if view.refusal is not None:
+        return {"results": [_failure(one, view.refused_with, view.refusal) for one in resources]}
     unknown = next((one["resourceType"] for one in resources if one["resourceType"] not in _KINDS), None)
     if unknown is None:
         return {"results": [_result(one, view, documents) for one in resources]}

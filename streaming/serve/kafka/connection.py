@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -36,6 +37,7 @@ from streaming.serve.memory.snapshot import MemorySnapshot
 
 _SIZE: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")  # at the start of a frame
+_CLIENT_ID: Final = struct.Struct(">8xh")  # the length of the client id before it, in every version
 _LARGE_FRAME: Final = 4 * 1024  # takes a millisecond or more to read and weigh
 _AHEAD: Final = 64 * 1024  # received bytes at which reading pauses while a response is being computed
 _BUFFERED: Final = 64 * 1024  # unsent bytes at which reading pauses
@@ -52,6 +54,7 @@ class ConnectionOwner(Protocol):
     limits: Limits
     security: Security
     kept: ResponseCache
+    knows_past: bool  # a client, by its id, may ask about the past
     received: memoryview  # receive buffer that all connections share
 
     def opened(self, connection: "Connection") -> bool:
@@ -70,8 +73,10 @@ class ConnectionOwner(Protocol):
     def closing(self, reason: Closed, why: str = "") -> None:
         """Count a connection that we close, and log why if that is worth a message."""
 
-    def view(self, reached: Address, client: Client, principal: Principal | None) -> RequestContext:
-        """Return the present input of a response."""
+    def view(
+        self, reached: Address, client: Client, principal: Principal | None, number: int
+    ) -> RequestContext:
+        """Return the present input of a response, on the connection of this number."""
 
     def asked(self, api_key: int) -> None:
         """Count a readable request."""
@@ -331,6 +336,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._sign_in is not None and self._is_for_sign_in(frame):
                 self._start(self._authenticate(frame, self._sign_in))
                 return
+            if self._listener.knows_past and (client_id := client_id_in(frame)) != self._client.id:
+                self._client = replace(self._client, id=client_id)
             if len(frame) > _LARGE_FRAME:
                 self._start(self._read_elsewhere(frame))
                 return
@@ -355,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self, frame: bytes) -> tuple[Request, RequestContext, int]:
         """Read a request; return it with the input of its response and the response's number of elements."""
         request = read_request(frame)
-        self._client = client_of(request) or self._client
+        self._client = client_of(request, self._client)
         view = self._view()
         return request, view, weight_of(request, view)
 
@@ -426,7 +433,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._send(await self._listener.elsewhere(self.asker, answer_later, request, self._view()))
 
     def _view(self) -> RequestContext:
-        return self._listener.view(self._reached, self._client, self._principal)
+        return self._listener.view(self._reached, self._client, self._principal, id(self))
 
     def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, MemorySnapshot]:
         """Compute a response unless it is large, or not in the snapshot (None); return also the snapshot that
@@ -498,6 +505,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+def client_id_in(frame: bytes) -> bytes:
+    """Return the client id of a request; empty without one, and in a frame that is too short."""
+    if len(frame) < _CLIENT_ID.size:
+        return b""
+    (length,) = _CLIENT_ID.unpack_from(frame)
+    return frame[_CLIENT_ID.size : _CLIENT_ID.size + max(length, 0)]
 
 
 def _pieces(data: bytes) -> Iterator[memoryview]:

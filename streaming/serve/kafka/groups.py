@@ -35,7 +35,7 @@ _LISTED: Final = {"protocolType": "protocol_type", "groupState": "state", "group
 
 def answer_groups(request: Message, view: RequestContext) -> Message:
     """Answer ListGroups: the known groups, with an error while there may be others."""
-    error = view.error or (Error.COORDINATOR_LOAD_IN_PROGRESS if view.outdated else Error.NONE)
+    error = view.error or (view.error_of_outdated if view.outdated else Error.NONE)
     if view.error:
         return {"errorCode": error, "groups": []}
     columns = _visible(view)
@@ -140,7 +140,7 @@ def _classic(group: str, row: Mapping[str, Any] | None, operations: int, view: R
         "members": [],
     }
     if error := view.error_of(group):
-        return {**answer, "errorCode": error}
+        return {**answer, "errorCode": error, "errorMessage": view.reason}
     if row is None or row["type"] != _CLASSIC:
         why = _why(group, row, _CLASSIC)
         not_found = {"errorCode": Error.GROUP_ID_NOT_FOUND, "errorMessage": why, "groupState": _DEAD}
@@ -179,7 +179,7 @@ def _answer_assigned(
         is_invalid = not group and view.may_see_group(group)
         error = Error.INVALID_GROUP_ID if is_invalid else view.error_of(group)
         if error:
-            return _not_assigned(group, error, None)
+            return _not_assigned(group, error, view.reason)
         if row is None or row["type"] != kind:
             return _not_assigned(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, kind))
         members = [member(one, view) for one in row["members"] or ()]

@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -17,12 +18,15 @@ from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.serve.kafka.apis import ResponseCache
 from streaming.serve.kafka.connection import Connection
+from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import BusyError, Closed, Limits
+from streaming.serve.kafka.moments import Moments, NoMoment
 from streaming.serve.kafka.principals import Principal
 from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.turns import Turns
-from streaming.serve.kafka.view import Address, Client, PastEnds, RequestContext
+from streaming.serve.kafka.view import REFUSED, Address, Client, PastEnds, RequestContext
 from streaming.serve.kafka.worker import Worker
+from streaming.serve.memory.past import Unavailable
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 _log = logging.getLogger(__name__)
@@ -34,6 +38,7 @@ _RECEIVED_BYTES: Final = 64 * 1024
 _PORTS_TRIED: Final = 10
 _TIME_SLICE_S: Final = 0.002
 _ADDRESS_SLICE_S: Final = 0.01  # of all connections from one address, one after the other
+_NOTHING: Final = MemorySnapshot.none()
 
 _SAID: Final[Mapping[Closed, str]] = {
     Closed.CONNECTIONS: "more connections than are allowed, closing one",
@@ -55,14 +60,34 @@ class KafkaListenerError(OffsetlakeError):
 def cluster_id_of(root: str) -> str:
     """Return the cluster id of a table root: the same at every start, and different from the id of the
     cluster in the tables, because the listener is a cluster of its own."""
-    digest = hashlib.sha256(b"offsetlake:" + root.encode()).digest()
+    return _cluster_id(f"offsetlake:{root}")
+
+
+def cluster_id_as_of(cluster_id: str, moment: int) -> str:
+    """Return the cluster id of a past moment (ms), given that of now: clients may remember what they were
+    told by it."""
+    return _cluster_id(f"as of {moment}:{cluster_id}")
+
+
+def _cluster_id(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
     return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True)
+class Past:
+    """How a listener answers about the past: the moment of each client, and a function that returns the
+    snapshot of a moment (ms) to a connection, by its number (`PastSnapshots.get`)."""
+
+    moments: Moments
+    snapshot: Callable[[int, int], MemorySnapshot | Unavailable | None]
 
 
 class KafkaListener:
     """Answers Kafka's clients at one address within an `async with` block.
 
-    `snapshot` returns the newest snapshot, `past_ends` reads log ends of the past. Clients are given
+    `snapshot` returns the newest snapshot, `past_ends` reads log ends of the past, and `past` answers clients
+    that ask about the past (None: all ask about now). Clients are given
     `advertised` as our address or, without it, the one at which they have reached us, which behind a tunnel
     is our end of it. `security` may be replaced: connections keep the one that they began with.
     """
@@ -78,6 +103,7 @@ class KafkaListener:
         limits: Limits | None = None,
         security: Security | None = None,
         past_ends: PastEnds = lambda topics, moment: {},
+        past: Past | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         self.limits = limits or Limits()
@@ -91,6 +117,8 @@ class KafkaListener:
         self._within_ms = within_ms
         self._advertised = advertised
         self._past_ends = past_ends
+        self._past = past
+        self.knows_past = past is not None
         self._clock = clock
         self._connections: set[Connection] = set()
         self._ended: set[Connection] = set()  # their clients have sent EOF
@@ -163,6 +191,11 @@ class KafkaListener:
                 connection.check(now)
 
     @property
+    def as_of(self) -> str:
+        """The past moment of all responses, as it is set; empty: now, or that of each client."""
+        return "" if self._past is None else self._past.moments.as_of
+
+    @property
     def connections(self) -> int:
         return len(self._connections)
 
@@ -216,7 +249,33 @@ class KafkaListener:
         if reason in _SAID:
             self._limited_log.warning(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
-    def view(self, reached: Address, client: Client, principal: Principal | None) -> RequestContext:
+    def view(
+        self, reached: Address, client: Client, principal: Principal | None, number: int
+    ) -> RequestContext:
+        view = self._present(reached, client, principal)
+        moment = None if self._past is None else self._past.moments.of(client.id)
+        return view if moment is None else self._as_of(moment, number, view)
+
+    def _as_of(self, moment: int | NoMoment, number: int, view: RequestContext) -> RequestContext:
+        """Return the input of a response about the past."""
+        assert self._past is not None
+        if isinstance(moment, NoMoment):
+            self._limited_log.warning("moment", f"refusing a client that asks for the past: {moment.why}")
+            return replace(view, snapshot=_NOTHING, refusal=moment.why)
+        found = self._past.snapshot(moment, number)
+        view = replace(
+            view,
+            snapshot=found if isinstance(found, MemorySnapshot) else _NOTHING,
+            now=moment,
+            as_of=moment,
+            cluster_id=cluster_id_as_of(self._cluster_id, moment),
+        )
+        if not isinstance(found, Unavailable):
+            return view
+        error = REFUSED if found.is_refused else Error.UNKNOWN_SERVER_ERROR
+        return replace(view, refusal=found.why, refused_with=error)
+
+    def _present(self, reached: Address, client: Client, principal: Principal | None) -> RequestContext:
         return RequestContext(
             snapshot=self._snapshot(),
             now=self._clock(),

@@ -13,6 +13,7 @@ import numpy as np
 from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages.reader import Message
 from streaming.common.arrays import Index, Mask
+from streaming.common.times import iso
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.principals import Patterns, Principal
 from streaming.serve.memory.names import NONE
@@ -26,6 +27,13 @@ AUTHORIZED: Final = 1 << 8
 
 NOT_ASKED: Final = -(2**31)
 """Marks authorized operations that were not requested."""
+
+REFUSED: Final = Error.INVALID_REQUEST
+"""The error of groups at a moment without a snapshot. Clients report it at once; Java's text refers to the
+broker's log, which has the reason."""
+
+REFUSED_TOPIC: Final = Error.TOPIC_AUTHORIZATION_FAILED
+"""The error of topics at such a moment: after every other one, librdkafka or Java would ask again."""
 
 _JAVA: Final = "apache-kafka-java"
 _KNOWS_LEADERLESS: Final = (4, 2)
@@ -77,10 +85,14 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Client:
-    """The software of a client and its version, as reported by the client (KIP-511); empty: not reported."""
+    """The software of a client and its version, as reported by the client (KIP-511); empty: not reported.
+
+    `id` is its `client.id`, where it matters (`ConnectionOwner.knows_past`).
+    """
 
     software: str = ""
     version: str = ""
+    id: bytes = b""
 
     @cached_property
     def needs_leaders(self) -> bool:
@@ -122,6 +134,11 @@ class RequestContext:
     `principal` is the signed-in client (None: no sign-in is configured, and every client sees all). A hidden
     group or topic is one that it may not see: whether it exists is never looked up. `has_sasl`: clients of
     this listener sign in by SASL.
+
+    `as_of` is the moment of a past snapshot, equal to `now` (None: the snapshot is the newest). Until it was
+    read, the snapshot is empty, as before the first reading. What a past snapshot lacks never comes, so the
+    errors are `REFUSED` and `REFUSED_TOPIC`, which end clients. `refusal` is the reason why there is no
+    snapshot (None: there is one, or will be), and `refused_with` the error of groups.
     """
 
     snapshot: MemorySnapshot
@@ -134,6 +151,9 @@ class RequestContext:
     is_busy: bool = False
     principal: Principal | None = None
     has_sasl: bool = False
+    as_of: int | None = None
+    refusal: str | None = None
+    refused_with: Error = REFUSED
 
     # --- what the principal may see ------------------------------------------------------------------------
 
@@ -196,7 +216,10 @@ class RequestContext:
 
     @cached_property
     def error(self) -> Error:
-        """The error of every group: nothing was read yet, the job is silent, or there was no time."""
+        """The error of every group: there is no snapshot of the moment, nothing was read yet, the job is
+        silent, or there was no time."""
+        if self.refusal is not None:
+            return self.refused_with
         if self.is_busy or not self.snapshot.progress.partitions:
             return Error.COORDINATOR_LOAD_IN_PROGRESS
         if self.snapshot.completeness(self.now, self.within_ms).is_silent:
@@ -212,8 +235,25 @@ class RequestContext:
         if not self.may_see_group(group):
             return Error.GROUP_AUTHORIZATION_FAILED
         if not self.error and self.outdated and self.snapshot.is_among(group, self.outdated):
-            return Error.COORDINATOR_LOAD_IN_PROGRESS
+            return self.error_of_outdated
         return self.error
+
+    @property
+    def error_of_outdated(self) -> Error:
+        """The error of groups with newer commits at the brokers."""
+        return REFUSED if self._is_final else Error.COORDINATOR_LOAD_IN_PROGRESS
+
+    @property
+    def reason(self) -> str | None:
+        """The message of an error of a group, in responses with messages; None: there is none."""
+        if self.refusal is not None or not self._is_final or self.as_of is None:
+            return self.refusal
+        return f"as of {iso(self.as_of)}: the offsets partition of the group was not read completely"
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether what the snapshot lacks never comes."""
+        return self.snapshot.was_observed is not None
 
     @cached_property
     def outdated(self) -> frozenset[int]:
@@ -229,7 +269,15 @@ class RequestContext:
     @property
     def error_of_unknown_topic(self) -> Error:
         """The error of a topic that is not in the snapshot: it does not exist, or was not read yet."""
-        return Error.UNKNOWN_TOPIC_OR_PARTITION if self.is_whole else Error.LEADER_NOT_AVAILABLE
+        if self.is_whole:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION
+        return self.error_of_missing
+
+    @property
+    def error_of_missing(self) -> Error:
+        """The error of a topic that was not read yet: clients retry, unless it never comes."""
+        never_comes = self.refusal is not None or self._is_final
+        return REFUSED_TOPIC if never_comes else Error.LEADER_NOT_AVAILABLE
 
     def log_end(self, place: int) -> int | None:
         """Return the log end offset of the topic partition at a place; None: unknown, or the sample is too

@@ -20,7 +20,7 @@ from streaming.common.freed_memory import return_freed_memory
 from streaming.common.retries import retried
 from streaming.common.times import MINUTE_MS
 from streaming.model.progress import Progress
-from streaming.model.schemas import COMMITS
+from streaming.model.schemas import COMMITS, OFFSETS
 from streaming.serve.memory.changes import (
     CHANGE_COLUMNS,
     GROUP_COLUMNS,
@@ -33,7 +33,7 @@ from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.tables.folding import ROWS, fold_mark
 from streaming.tables.log_ends import SampleFiles
 from streaming.tables.select import FilesGoneError
-from streaming.tables.snapshot import PresentSnapshot
+from streaming.tables.snapshot import PresentSnapshot, Snapshot
 from streaming.tables.tables import Tables
 from streaming.tables.tail.log import Commit, LogLostError, LogTail
 from streaming.tables.tail.rows import files_of, rows_of
@@ -42,6 +42,10 @@ _MANY_ROWS: Final = 250_000
 """The number of changes to apply at once: rows as read take more memory than the columns that they become."""
 
 _SPARE_PLACES: Final = 10_000
+
+_BATCH_ROWS: Final = 32 * 1024  # of a past moment, to add at once
+
+_OF_OFFSETS: Final = pa.schema([OFFSETS.field(name) for name in OFFSET_COLUMNS])
 
 _RESTORE: Final = "RESTORE"
 
@@ -125,6 +129,17 @@ def read_alerts(tables: Tables, reading: Reading, now: int) -> Reading:
     return replace(reading, snapshot=snapshot, alerts=LogTail.of(tables, state.table))
 
 
+def read_as_of(tables: Tables, moment: int) -> MemorySnapshot:
+    """Return the offsets, groups and log ends as of a past moment (ms), without alerts.
+
+    Raises `HistoryGoneError` if the moment is before the kept history, and as `read_batches` does. Whether
+    the job was at work then is the caller's question.
+    """
+    snapshot = tables.ask(_past, as_of=moment)
+    reading = Reading(snapshot=snapshot)
+    return retried(FilesGoneError, lambda: _with_all_samples(tables, reading, moment)).snapshot
+
+
 # --- offsets and groups ----------------------------------------------------------------------------------
 
 
@@ -150,6 +165,24 @@ def _whole(tables: Tables, reading: Reading, at: PresentSnapshot) -> Reading:
     snapshot = replace(snapshot, alerts=reading.snapshot.alerts, undelivered=reading.snapshot.undelivered)
     return_freed_memory()
     return replace(reading, snapshot=snapshot, changes=tail, log_ends=None, places=len(snapshot.committing))
+
+
+def _past(at: Snapshot) -> MemorySnapshot:
+    """Read offsets and groups as of a batch of the past; the samples of log ends must be read next."""
+    growing = _Growing(MemorySnapshot.none(), at.progress)
+    written_by = at.progress.batch_time or at.progress.heartbeat
+    for rows in _batches(at.offsets(columns=_OF_OFFSETS)):
+        growing.changes.add_offsets(rows, written_by)
+        growing.grow(_MANY_ROWS)
+    for rows in _batches(at.groups()):
+        growing.changes.add_groups(rows)
+    growing.grow()
+    return_freed_memory()
+    return replace(growing.snapshot, progress=at.progress, was_observed=True)
+
+
+def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    return iter(rows.to_batches(_BATCH_ROWS))
 
 
 def _held(

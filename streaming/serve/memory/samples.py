@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or, to_mask
-from streaming.common.timestamps import to_milliseconds
+from streaming.common.timestamps import timestamp, to_milliseconds
 from streaming.model.schemas import LOG_ENDS, TOPIC_GONE
 from streaming.serve.memory.names import NONE, Coded, joined
 from streaming.serve.memory.newest_ends import Sampled
@@ -68,15 +68,27 @@ class SampleRows:
 
 def newest_rows(samples: SampleFiles, *, until: int) -> Iterator[pa.RecordBatch]:
     """Read the samples (`SAMPLE_COLUMNS`) that can be the newest at `until` (ms), and all rows about topics
-    as a whole; the newest file comes last."""
+    as a whole; the newest file comes last.
+
+    Of a file with later samples, as of a past moment, those of the last `NEWEST_WITHIN_MS` are read: it may
+    hold a whole day.
+    """
     files = samples.between(None, until)[::-1]
     latest = max((min(file.last_at, until) for file in files), default=until)
     for file in files:
         is_near = file.last_at >= latest - NEWEST_WITHIN_MS
         if is_near or file.topic_rows:
-            yield from _rows(samples, file, of_topics=not is_near)
+            rows = _rows(samples, file, of_topics=not is_near)
+            yield from rows if file.last_at <= until else (_near(batch, until) for batch in rows)
 
 
 def _rows(samples: SampleFiles, file: SampleFile, *, of_topics: bool) -> Iterator[pa.RecordBatch]:
     for batch in samples.batches(file, SAMPLE_COLUMNS, topics=None, of_topics=of_topics):
         yield batch.filter(pc.is_null(batch["partition"])) if of_topics else batch
+
+
+def _near(rows: pa.RecordBatch, until: int) -> pa.RecordBatch:
+    """Return the rows up to a moment (ms): of partitions only those shortly before it."""
+    at, since = rows["sampled_at"], timestamp(until - NEWEST_WITHIN_MS)
+    is_near = pc.or_(pc.is_null(rows["partition"]), pc.greater_equal(at, since))
+    return rows.filter(pc.and_(is_near, pc.less_equal(at, timestamp(until))))

@@ -42,6 +42,9 @@ class MemorySnapshot:
     `end_offsets` the log end offset: the newest sample or, if larger, the largest commit under the same topic
     id that the job wrote after that sample, when the log ended no lower; -1 where no sample counts. An older
     commit that is larger really is beyond the log end.
+
+    `was_observed`: the snapshot is of a past moment, around which the job was at work (None: it is the
+    newest).
     """
 
     progress: Progress
@@ -53,6 +56,7 @@ class MemorySnapshot:
     committing: Index
     is_assigned: Mask
     end_offsets: Index
+    was_observed: bool | None = None
 
     @classmethod
     def none(cls) -> Self:
@@ -184,7 +188,9 @@ class MemorySnapshot:
 
     def completeness(self, now: int, within_ms: int) -> Completeness:
         """Return the completeness of the snapshot at a moment (ms), with the tolerance `within_ms`."""
-        return Completeness(progress=self.progress, moment=now, within_ms=within_ms)
+        return Completeness(
+            progress=self.progress, moment=now, within_ms=within_ms, was_observed=self.was_observed
+        )
 
     # --- the next one ----------------------------------------------------------------------------------
 

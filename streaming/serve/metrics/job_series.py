@@ -47,6 +47,9 @@ def job_series(source: MetricsSource) -> Iterator[Series]:
         yield _single("kafka_connections", source.kafka.connections)
         closed = source.kafka.closed
         yield _labelled("kafka_connections_closed_total", {"reason": list(closed)}, closed.values())
+        if source.kafka.past is not None:
+            yield _single("kafka_past_snapshots", source.kafka.past.held)
+            yield _single("kafka_past_snapshots_built_total", source.kafka.past.built)
 
 
 def withheld_series(unwanted: Mapping[str, int], withheld: Withheld) -> Iterator[Series]:

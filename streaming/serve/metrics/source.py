@@ -10,6 +10,7 @@ from streaming.serve.assessment.assessment import Assessment
 from streaming.serve.assessment.complete import complete_groups
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.assessment.sums import Summed
+from streaming.serve.memory.past import PastCounts
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.settings.model import Settings
 
@@ -18,12 +19,13 @@ STEPS: Final = ("assessment", "bytes")
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaCounts:
-    """Counts of the Kafka listeners: responses by name of the API, open connections, and closed connections
-    by reason."""
+    """Counts of the Kafka listeners: responses by name of the API, open connections, closed connections by
+    reason, and snapshots of past moments (None: no listener answers about the past)."""
 
     requests: Mapping[str, int]
     connections: int
     closed: Mapping[str, int]
+    past: PastCounts | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

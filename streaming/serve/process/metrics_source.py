@@ -1,7 +1,7 @@
 """Collects the input of metrics from the parts of `serve`, for the HTTP listener."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
@@ -17,6 +17,7 @@ from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.assessment.refresher import LONGEST_WAIT_S
 from streaming.serve.kafka.listener import KafkaListener
+from streaming.serve.memory.past import PastCounts
 from streaming.serve.metrics.exposition import Exposition, Format, Pieces, written
 from streaming.serve.metrics.publisher import Publisher
 from streaming.serve.metrics.source import KafkaCounts, MetricsSource
@@ -34,7 +35,8 @@ NO_LISTENERS: Final[Mapping[str, Sequence[KafkaListener]]] = MappingProxyType({}
 class ServedMetrics(AbstractContextManager["ServedMetrics"]):
     """Builds metrics of clusters, whose tables are followed, within a `with` block (`http.app.Known`).
 
-    `listeners` are the Kafka listeners by name of their cluster.
+    `listeners` are the Kafka listeners by name of their cluster. `past` returns the counts of past snapshots
+    of the tables at a root (None: no listener answers about the past).
     """
 
     def __init__(
@@ -43,9 +45,10 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
         clusters: Sequence[ServedCluster],
         *,
         listeners: Mapping[str, Sequence[KafkaListener]] = NO_LISTENERS,
+        past: Callable[[str], PastCounts] | None = None,
     ) -> None:
         """Raises `MisuseError` for labels that no series can have."""
-        self._clusters, self._listeners = clusters, listeners
+        self._clusters, self._listeners, self._past = clusters, listeners, past
         exposition = Exposition(settings.metrics, [cluster.name for cluster in clusters])
         self.publisher = Publisher(self._sources, exposition)
         pages = [PageCluster.of(cluster) for cluster in clusters]
@@ -73,7 +76,10 @@ class ServedMetrics(AbstractContextManager["ServedMetrics"]):
             source_of(
                 cluster,
                 cluster.refresher.current(until=until),
-                kafka=_counts(self._listeners.get(cluster.name, ())),
+                kafka=_counts(
+                    self._listeners.get(cluster.name, ()),
+                    None if self._past is None else self._past(cluster.tables.root),
+                ),
                 took_s=took_s,
             )
             for cluster in self._clusters
@@ -125,13 +131,14 @@ def source_of(
     )
 
 
-def _counts(listeners: Sequence[KafkaListener]) -> KafkaCounts | None:
+def _counts(listeners: Sequence[KafkaListener], past: PastCounts | None) -> KafkaCounts | None:
     if not listeners:
         return None
     return KafkaCounts(
         requests=_summed([one.requests() for one in listeners]),
         connections=sum(one.connections for one in listeners),
         closed=_summed([one.closed_connections() for one in listeners]),
+        past=past,
     )
 
 

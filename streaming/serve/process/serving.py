@@ -23,6 +23,7 @@ from typing import Final
 from streaming.common.conf_dir import whole_path
 from streaming.common.http_values import ip_address
 from streaming.common.rate_limits import RateLimitedLog, end_together
+from streaming.common.times import now_ms
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
@@ -30,10 +31,12 @@ from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.listener import HttpListener, token_in
 from streaming.serve.http.logs import forwarded
 from streaming.serve.kafka.limits import Limits
-from streaming.serve.kafka.listener import KafkaListener, cluster_id_of
+from streaming.serve.kafka.listener import KafkaListener, Past, cluster_id_of
+from streaming.serve.kafka.moments import Moments, fixed_moment
 from streaming.serve.kafka.security import Security
 from streaming.serve.kafka.view import Address
 from streaming.serve.kafka.worker import on_own_thread
+from streaming.serve.memory.past import PastSnapshots
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.addresses import address, others_at, shown
 from streaming.serve.process.handles import KEPT, ensure
@@ -41,7 +44,7 @@ from streaming.serve.process.metrics_source import ServedMetrics
 from streaming.serve.process.past_ends import past_ends_of
 from streaming.serve.process.security import read_http_tls, read_security
 from streaming.settings.clusters import settings_by_cluster
-from streaming.settings.model import HttpSettings, KafkaListenerSettings, Settings
+from streaming.settings.model import HttpSettings, KafkaListenerSettings, ServeSettings, Settings
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +73,7 @@ def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> N
     endpoints = [
         (one, _advertised(one), read_security(one, settings.serve.principals)) for one in settings.serve.kafka
     ]
+    _refuse_wrong_moments(settings.serve.kafka)
     http = settings.serve.http
     if not endpoints and not http.listen:
         raise MisuseError(
@@ -86,13 +90,18 @@ def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> N
     by_name = {one.name: one for one in clusters}
     limits = Limits(connections=int(Limits().connections * share))
     listeners: Listeners = {name: [] for name in by_name}
+    past_snapshots = PastSnapshots() if _knows_past(settings.serve) else None
     secured: list[KafkaListener] = []  # in the order of the settings
     for one, advertised, security in endpoints:
         cluster = by_name.get(one.cluster, clusters[0])  # without a name there is only one
-        secured.append(_listener(cluster, address(one.listen), advertised, limits, security))
+        past = _past(cluster, one.as_of, past_snapshots, may_choose=settings.serve.as_of_clients)
+        secured.append(_listener(cluster, address(one.listen), advertised, limits, security, past))
         listeners[cluster.name].append(secured[-1])
     with ExitStack() as stack:  # endpoints first, so that a port in use is reported at once
-        served_metrics = ServedMetrics(settings, clusters, listeners=listeners) if http.listen else None
+        counts = stack.enter_context(past_snapshots).counts if past_snapshots else None
+        served_metrics = (
+            ServedMetrics(settings, clusters, listeners=listeners, past=counts) if http.listen else None
+        )
         opened, endpoint = list[str](), None
         if served_metrics is None:
             stack.enter_context(forwarded(RateLimitedLog(_log)))
@@ -149,6 +158,7 @@ def _listener(
     advertised: Address | None,
     limits: Limits,
     security: Security,
+    past: Past | None,
 ) -> KafkaListener:
     held = cluster.settings.tables
     return KafkaListener(
@@ -160,7 +170,29 @@ def _listener(
         limits=limits,
         security=security,
         past_ends=past_ends_of(cluster.tables),
+        past=past,
     )
+
+
+def _knows_past(settings: ServeSettings) -> bool:
+    """Return whether a Kafka listener answers about the past."""
+    return any(one.as_of or settings.as_of_clients for one in settings.kafka)
+
+
+def _past(
+    cluster: ServedCluster, as_of: str, snapshots: PastSnapshots | None, *, may_choose: bool
+) -> Past | None:
+    """Return how a listener answers about the past: as of its moment, or that of its clients if they
+    `may_choose`."""
+    if snapshots is None or not (as_of or may_choose):
+        return None
+    return Past(Moments(as_of), partial(snapshots.get, cluster.tables))
+
+
+def _refuse_wrong_moments(endpoints: Sequence[KafkaListenerSettings]) -> None:
+    for one in endpoints:
+        if one.as_of:
+            fixed_moment(one.as_of, now_ms(), name=f"serve.kafka at {one.listen}: as_of")
 
 
 async def _serve(
@@ -223,7 +255,8 @@ async def _announce(cluster: ServedCluster, listeners: Sequence[KafkaListener]) 
         await asyncio.sleep(_POLL_S)
     named = f" for cluster {cluster.name}" if cluster.name else ""
     for listener in listeners:
-        _log.info("answering Kafka's clients on %s%s", shown(listener.address), named)
+        when = listener.as_of and f" as of {listener.as_of}"
+        _log.info("answering Kafka's clients on %s%s%s", shown(listener.address), named, when)
 
 
 def _share_of_connections(kafka_endpoints: int, is_http: bool) -> float:

@@ -368,3 +368,20 @@ def test_mistakes_in_endpoints_are_named(offsetlake: Any, tmp_path: Path, value:
     ended = offsetlake("serve", "--config", str(settings))
     assert ended.code == 2
     assert "serve.kafka[1]" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('as_of = "soon"', "serve.kafka at 127.0.0.1:1: as_of: expected a time, found 'soon'"),
+        ('as_of = "9999-01-01"', "which is in the future"),
+        ("as_of = 2026-11-20T14:03:00Z", "serve.kafka[1].as_of' expects text in quotes"),
+        ('[serve]\nas_of_clients = "on"', "'serve.as_of_clients' expects true or false, found 'on'"),
+    ],
+)
+def test_mistakes_in_moments_are_named(offsetlake: Any, tmp_path: Path, line: str, message: str) -> None:
+    settings = tmp_path / "settings.toml"
+    kafka = '[[serve.kafka]]\nlisten = "127.0.0.1:1"\n'
+    settings.write_text(f"{line}\n{kafka}" if line.startswith("[") else f"{kafka}{line}\n")
+    ended = offsetlake("serve", "--no-http", "--config", str(settings), "--table-root", str(tmp_path))
+    assert (ended.code, message in ended.err) == (2, True), ended.err

@@ -19,6 +19,7 @@ from streaming.model.errors import MisuseError
 from streaming.model.progress import Reached, Rebuild
 from streaming.serve.assessment.assessment import Assessment
 from streaming.serve.assessment.counters import Counters
+from streaming.serve.memory.past import PastCounts
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
 from streaming.serve.metrics.catalogue.schemes import NOT_HAD, SCHEMES
@@ -26,7 +27,10 @@ from streaming.serve.metrics.exposition import Exposition, written, zipped
 from streaming.serve.metrics.source import KafkaCounts, MetricsSource
 
 KAFKA = KafkaCounts(
-    requests={"OffsetFetch": 3, "ListGroups": 0}, connections=2, closed={"size": 4, "idle": 0}
+    requests={"OffsetFetch": 3, "ListGroups": 0},
+    connections=2,
+    closed={"size": 4, "idle": 0},
+    past=PastCounts(2, 5),
 )
 
 
@@ -363,4 +367,7 @@ def test_the_requests_of_the_kafka_endpoint(source: MetricsSource) -> None:
     assert by(told["offsetlake_kafka_requests_total"], "api") == {"OffsetFetch": 3, "ListGroups": 0}
     assert told["offsetlake_kafka_connections"][()] == 2
     assert by(told["offsetlake_kafka_connections_closed_total"], "reason") == {"size": 4, "idle": 0}
+    past = ("offsetlake_kafka_past_snapshots", "offsetlake_kafka_past_snapshots_built_total")
+    assert [told[name][()] for name in past] == [2, 5]
     assert "offsetlake_kafka_requests_total" not in made(replace(source, kafka=None))
+    assert not set(past) & set(made(replace(source, kafka=replace(KAFKA, past=None))))

@@ -271,4 +271,20 @@ OF_JOB: Final = (
         absent="there is no Kafka listener",
         example='increase(offsetlake_kafka_connections_closed_total{reason!="idle"}[1h]) > 0',
     ),
+    Metric(
+        name="kafka_past_snapshots",
+        help="Snapshots of past moments in memory, for Kafka clients that ask about the past. At most three, "
+        "of all clusters together.",
+        level="job",
+        absent="no Kafka listener answers about the past",
+        example="offsetlake_kafka_past_snapshots",
+    ),
+    Metric(
+        name="kafka_past_snapshots_built_total",
+        help="Snapshots of past moments that were read from the tables.",
+        level="job",
+        kind="counter",
+        absent="no Kafka listener answers about the past",
+        example="increase(offsetlake_kafka_past_snapshots_built_total[1h])",
+    ),
 )
