@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.client_settings import java_needs
+from streaming.common.memory_limit import memory_limit
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
 from streaming.job.reading import TopicReader
@@ -30,6 +31,7 @@ from streaming.jvm.jars import JarSet, ensure_jars
 from streaming.jvm.java import find_java, require_account
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
+from streaming.settings.memory import fitted
 from streaming.settings.model import Settings
 from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
@@ -94,6 +96,7 @@ def _with_reader(
     ends: bool,
 ) -> None:
     refuse_contradictions_of_job(settings)
+    settings = fitted(settings, memory_limit())
     expect_many_rows()
     find_java()  # the jars may exist without it
     require_account()

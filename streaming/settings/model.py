@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from streaming.settings.kinds import (
+    MIB,
     Choice,
     ClientTable,
     Duration,
@@ -19,6 +20,7 @@ from streaming.settings.kinds import (
     Name,
     Number,
     Servers,
+    Size,
     SparkTable,
     Text,
     Url,
@@ -31,6 +33,9 @@ MillisecondsOrOff = Annotated[int, Duration(may_be_off=True)]
 MillisecondsOfBrokers = Annotated[int | None, Duration(may_be_auto=True)]
 OnOff = Annotated[str, Choice(of=("on", "off"))]
 Texts = Annotated[Mapping[str, str], FreeTable()]
+
+LEAST_MEMORY_BYTES: Final = 1_536 * MIB
+"""The least memory of the job that was seen to do (docs/performance.md, "Memory")."""
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The name of Kafka's own offsets topic."""
@@ -104,7 +109,7 @@ class SourceSettings:
     bootstrap_servers: Annotated[str, Servers()]
     topic: str
     check_partition: Annotated[str, Choice(of=("auto", "on", "off"))]
-    max_records_per_batch: int
+    max_records_per_batch: Annotated[int | None, Number(may_be_auto=True)]  # None: by the memory
     connect_timeout_ms: Milliseconds
     topic_poll_every_ms: Milliseconds
     client: Annotated[Mapping[str, str], ClientTable()]
@@ -138,11 +143,14 @@ class LogEndSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """The query of the job. Spark fixes `state_partitions` in the checkpoint."""
+    """The query of the job, and the memory of all its processes (`memory.divided`; None: as usual). Spark
+    fixes `state_partitions` in the checkpoint.
+    """
 
     checkpoint: Annotated[str, Location()]
     trigger_ms: Annotated[int, Duration(may_be_zero=True)]  # 0: as soon as the last batch has ended
     state_partitions: int
+    memory_bytes: Annotated[int | None, Size(least_bytes=LEAST_MEMORY_BYTES)]
     heartbeat_every_ms: Milliseconds
     check_topic_every_ms: Milliseconds
     readable_by_group: OnOff
@@ -171,7 +179,6 @@ class SparkSettings:
     """Settings that Spark gets unchanged."""
 
     master: str
-    driver_memory: str
     log_file: str
     conf: Annotated[Mapping[str, str], SparkTable()]
 

@@ -10,7 +10,18 @@ from streaming.common.conf_dir import whole_path
 from streaming.common.escapes import json_text
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.settings.client_names import KNOWN, PASSWORDS
-from streaming.settings.kinds import AUTO, OFF, Duration, Entries, FreeTable, Section, Url, kind_of
+from streaming.settings.kinds import (
+    AUTO,
+    OFF,
+    Duration,
+    Entries,
+    FreeTable,
+    Section,
+    Size,
+    Url,
+    kind_of,
+    shown_size,
+)
 from streaming.settings.model import Settings
 from streaming.settings.secrets import Secret, is_reference, looks_secret
 
@@ -90,6 +101,10 @@ def _shown(section: Any, prefix: str) -> Iterator[tuple[str, str]]:
             case Duration():
                 unset = AUTO if value is None else OFF if kind.may_be_off and not value else None
                 yield name, _toml(unset or shown_duration(value))
+            case Size():
+                yield name, _toml(AUTO if value is None else shown_size(value))
+            case _ if value is None:
+                yield name, _toml(AUTO)
             case _:
                 yield name, _toml(_HIDDEN if http_values.holds_user(str(value)) else value)
 

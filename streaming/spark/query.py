@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.packing.shards import Shards
+from streaming.settings.memory import division_of
 from streaming.settings.model import OFFSETS_TOPIC, Settings, SparkSettings
 from streaming.spark.processor import SHARD_RESULT, ReplayShard
 from streaming.spark.source import read_records
@@ -41,7 +42,7 @@ def start_query(
     a query that ends soon, for whatever reason, might otherwise never write one.
     """
     results = (
-        read_records(spark, settings.source, shards.partition_count)
+        read_records(spark, settings.source, shards.partition_count, division_of(settings).records_per_batch)
         .transform(in_few_tasks, settings.spark)
         .transform(with_blocks, shards, check_partition=checks_partition(settings))
         .transform(with_shard_results, folder_of_results(settings.spark))

@@ -43,6 +43,19 @@ def test_who_looks_at_the_ui_can_stop_nothing(tmp_path: Path) -> None:
     assert (conf["spark.ui.enabled"], conf["spark.ui.killEnabled"]) == ("true", "false")
 
 
+def test_the_memory_of_the_job_is_divided(tmp_path: Path) -> None:
+    conf = conf_of(read_settings(options={"job.memory": "4GiB"}), directory=tmp_path)
+    assert conf["spark.driver.memory"] == "2048m"
+    assert conf["spark.memory.offHeap.size"] == str(512 * 2**20)
+    assert conf_of(read_settings(), directory=tmp_path) == conf
+
+
+def test_on_a_cluster_the_memory_is_that_of_the_driver(tmp_path: Path) -> None:
+    conf = conf_of(read_settings(options={**SHARED, "job.memory": "4GiB"}), directory=tmp_path)
+    assert conf["spark.driver.memory"] == "2048m"
+    assert not any("offHeap" in name for name in conf)
+
+
 def test_executors_elsewhere_reach_the_driver_and_get_the_connector(tmp_path: Path) -> None:
     conf = conf_of(read_settings(options=SHARED), "b.jar", "a.jar", directory=tmp_path)
     assert "spark.driver.host" not in conf
