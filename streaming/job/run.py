@@ -31,13 +31,13 @@ from streaming.jvm.jars import JarSet, ensure_jars
 from streaming.jvm.java import find_java, require_account
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
-from streaming.settings.memory import fitted
+from streaming.settings.memory import division_of, fitted
 from streaming.settings.model import Settings
 from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
-from streaming.spark.worker_memory import expect_many_rows
+from streaming.spark.worker_memory import expect_many_rows, keep_nothing
 from streaming.tables.tables import Tables
 
 _BATCHES_OF_ARCHIVE: Final = 2
@@ -97,7 +97,10 @@ def _with_reader(
 ) -> None:
     refuse_contradictions_of_job(settings)
     settings = fitted(settings, memory_limit())
-    expect_many_rows()
+    if division_of(settings).keeps_freed:
+        expect_many_rows()
+    else:
+        keep_nothing()
     find_java()  # the jars may exist without it
     require_account()
     tables = Tables(settings.tables.root, settings.tables.storage_options)

@@ -1,7 +1,7 @@
 """Divides the memory of the job (`[job] memory`) between its processes.
 
-Python (the driver and the workers), and what the JVM needs beside its heap, take much the same for every
-topic. The rest grows with the records of a batch: most of it in the heap, where records wait.
+Python (the driver and the workers), and what the JVM needs beside its heap, take at least `_FIXED_BYTES`.
+The rest is for records: most of it is the heap, where they wait, and batches are as large as it allows.
 """
 
 from dataclasses import dataclass, replace
@@ -17,34 +17,52 @@ USUAL_BYTES: Final = 4 * GIB
 OF_OTHERS_BYTES: Final = 256 * MIB
 """What is left of a container's limit: for probes (`offsetlake status` takes 0.2 GiB), and for the kernel."""
 
-_FIXED_BYTES: Final = GIB
+_FIXED_BYTES: Final = 1_536 * MIB
 _LEAST_HEAP_BYTES: Final = 512 * MIB  # Spark refuses less than 450 MiB
 _MOST_RECORDS: Final = 3_000_000
+_MOST_RECORDS_AT_ONCE: Final = 100_000
+_MOST_HELD_BYTES: Final = 256 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """The division of the job's memory: sizes in the JVM in bytes, and records of a batch at most."""
+    """The division of the job's memory: sizes in the JVM, the most records of a batch, and of what a worker
+    decodes at a time; the most bytes of the state that a worker holds from one batch to the next; and whether
+    freed memory is kept for the next rows."""
 
     heap_bytes: int
     off_heap_bytes: int
     records_per_batch: int
+    records_at_once: int
+    held_bytes: int
+    keeps_freed: bool
 
 
 def divided(memory_bytes: int) -> Division:
     """Divide the memory of the whole job.
 
     >>> divided(4 * GIB) == Division(
-    ...     heap_bytes=2 * GIB, off_heap_bytes=512 * MIB, records_per_batch=3_000_000
+    ...     heap_bytes=2 * GIB,
+    ...     off_heap_bytes=512 * MIB,
+    ...     records_per_batch=3_000_000,
+    ...     records_at_once=100_000,
+    ...     held_bytes=256 * MIB,
+    ...     keeps_freed=True,
     ... )
     True
     """
     rest = max(memory_bytes - _FIXED_BYTES, 0)
-    usual_rest = USUAL_BYTES - _FIXED_BYTES
+
+    def share_of(usual: int) -> int:
+        return min(usual * rest // (USUAL_BYTES - _FIXED_BYTES), usual)
+
     return Division(
-        heap_bytes=max(rest * 2 // 3, _LEAST_HEAP_BYTES) // MIB * MIB,
-        off_heap_bytes=rest // 6 // MIB * MIB,
-        records_per_batch=min(_MOST_RECORDS * rest // usual_rest, _MOST_RECORDS),
+        heap_bytes=max(rest * 4 // 5, _LEAST_HEAP_BYTES) // MIB * MIB,
+        off_heap_bytes=rest // 5 // MIB * MIB,
+        records_per_batch=share_of(_MOST_RECORDS),
+        records_at_once=share_of(_MOST_RECORDS_AT_ONCE),
+        held_bytes=share_of(_MOST_HELD_BYTES),
+        keeps_freed=memory_bytes >= USUAL_BYTES,
     )
 
 

@@ -41,11 +41,12 @@ def start_query(
     With `snapshot_first` the first batch ends with a snapshot of the state in the checkpoint, if one is due:
     a query that ends soon, for whatever reason, might otherwise never write one.
     """
+    division = division_of(settings)
     results = (
-        read_records(spark, settings.source, shards.partition_count, division_of(settings).records_per_batch)
+        read_records(spark, settings.source, shards.partition_count, division.records_per_batch)
         .transform(in_few_tasks, settings.spark)
         .transform(with_blocks, shards, check_partition=checks_partition(settings))
-        .transform(with_shard_results, folder_of_results(settings.spark))
+        .transform(with_shard_results, folder_of_results(settings.spark), division.held_bytes)
     )
     usual = spark.conf.get(_UNLOAD) or "false"
 
@@ -100,13 +101,16 @@ def with_blocks(records: DataFrame, shards: Shards, *, check_partition: bool) ->
     return blocks.where("records is not null")
 
 
-def with_shard_results(blocks: DataFrame, folder: str | None = None) -> DataFrame:
+def with_shard_results(
+    blocks: DataFrame, folder: str | None = None, held_bytes: int | None = None
+) -> DataFrame:
     """Replay packed blocks on the state of their shard: rows `SHARD_RESULT` for each shard with blocks.
 
-    Large sets of changes are written to files in the folder, if there is one.
+    Large sets of changes are written to files in the folder, if there is one. A worker holds at most
+    `held_bytes` of the states of shards (None: the usual number).
     """
     return blocks.groupBy("shard").transformWithState(
-        ReplayShard(folder), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
+        ReplayShard(folder, held_bytes), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
     )
 
 

@@ -23,7 +23,7 @@ def with_memory(memory: str, **others: Any) -> Settings:
 def test_the_usual_memory_is_divided_as_it_was_measured() -> None:
     division = division_of(read_settings())
     assert (division.heap_bytes, division.off_heap_bytes) == (2 * GIB, 512 * MIB)
-    assert division.records_per_batch == 3_000_000
+    assert (division.records_per_batch, division.records_at_once) == (3_000_000, 100_000)
     assert division == division_of(with_memory("4GiB"))
 
 
@@ -33,13 +33,13 @@ def test_every_accepted_memory_is_enough_for_spark_and_is_not_exceeded(size: int
     assert division.heap_bytes * 0.9 >= SPARK_NEEDS
     assert division.records_per_batch > 0
     assert division.off_heap_bytes > 0
-    assert division.heap_bytes + division.off_heap_bytes <= size - 768 * MIB
+    assert division.heap_bytes + division.off_heap_bytes <= size - 1_408 * MIB
     assert division.heap_bytes % MIB == division.off_heap_bytes % MIB == 0
 
 
 def test_more_memory_is_never_less_of_anything() -> None:
     parts = [
-        (one.heap_bytes, one.off_heap_bytes, one.records_per_batch)
+        (one.heap_bytes, one.off_heap_bytes, one.records_per_batch, one.records_at_once)
         for one in map(divided, range(LEAST_MEMORY_BYTES, 16 * GIB, 64 * MIB))
     ]
     for smaller, larger in pairwise(parts):

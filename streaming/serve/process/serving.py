@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
+from streaming.common.freed_memory import return_freed_memory_at_once
 from streaming.common.http_values import ip_address
 from streaming.common.rate_limits import RateLimitedLog, end_together
 from streaming.model.errors import MisuseError
@@ -71,6 +72,7 @@ def serve(settings: Settings) -> None:
         )
     token = _token(http)
     sys.setswitchinterval(_SWITCH_S)
+    return_freed_memory_at_once()
     share = _share_of_connections(len(endpoints), bool(http.listen))
     clusters = [
         ServedCluster.of(name, own, counters=Counters() if http.listen else None)
