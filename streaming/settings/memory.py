@@ -67,10 +67,7 @@ def divided(memory_bytes: int) -> Division:
 
 
 def division_of(settings: Settings) -> Division:
-    """Return the division by the settings of the job; `[source] max_records_per_batch` wins if it is set."""
-    division = divided(settings.job.memory_bytes or USUAL_BYTES)
-    records = settings.source.max_records_per_batch
-    return division if records is None else replace(division, records_per_batch=records)
+    return divided(settings.job.memory_bytes or USUAL_BYTES)
 
 
 def fitted(settings: Settings, limit_bytes: int | None) -> Settings:

@@ -41,12 +41,11 @@ def start_query(
     With `snapshot_first` the first batch ends with a snapshot of the state in the checkpoint, if one is due:
     a query that ends soon, for whatever reason, might otherwise never write one.
     """
-    division = division_of(settings)
     results = (
-        read_records(spark, settings.source, shards.partition_count, division.records_per_batch)
+        read_records(spark, settings.source, shards.partition_count, records_per_batch(settings))
         .transform(in_few_tasks, settings.spark)
         .transform(with_blocks, shards, check_partition=checks_partition(settings))
-        .transform(with_shard_results, folder_of_results(settings.spark), division.held_bytes)
+        .transform(with_shard_results, folder_of_results(settings.spark), division_of(settings).held_bytes)
     )
     usual = spark.conf.get(_UNLOAD) or "false"
 
@@ -71,6 +70,11 @@ def start_query(
         return with_trigger.start()  # in a session of its own, a copy of this one with its settings
     finally:
         spark.conf.set(_UNLOAD, usual)
+
+
+def records_per_batch(settings: Settings) -> int:
+    """Return how many records a batch has at most."""
+    return settings.source.max_records_per_batch or division_of(settings).records_per_batch
 
 
 def checks_partition(settings: Settings) -> bool:

@@ -19,7 +19,7 @@ from streaming.packing import codec
 from streaming.packing.quarantine import quarantined
 from streaming.packing.unpacking import PackedBlocks
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, HELD_BYTES, LayeredState, hold_at_most
-from streaming.spark.worker_memory import hand_over, handled_rows, spare_modules_from_collection
+from streaming.spark.worker_memory import hand_over, handled_rows, release, spare_modules_from_collection
 from streaming.state.arrow_stream import narrow
 from streaming.state.changes import newest_removal
 from streaming.state.group_records import GROUP_RECORDS
@@ -70,9 +70,11 @@ def replay_blocks(
         _refuse_too_much(results)
         effects.append(effect.without_changes())
         records += len(some)
+        release()
     handled_rows(records)
     after = before.after(effects)
     effects.clear()  # frees memory for the writing
+    release()
     for table, values, was, now in zip(tables, held, _layers(before), _layers(after), strict=True):
         if now is not was:
             table.write(shard, values, values.updated(now))

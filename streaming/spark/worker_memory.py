@@ -90,6 +90,12 @@ class FreedMemory:
         if self.is_kept or not self._keeps:
             return_freed_memory(self._default_pool)
 
+    def release(self) -> None:
+        """Within a step with many rows, return free memory unless it is kept: what small blocks leave behind
+        is otherwise as much as all that is in use."""
+        if not self._keeps:
+            return_freed_memory(self._default_pool)
+
     def _set(self, *, is_kept: bool) -> None:
         if self._library is None or is_kept == self.is_kept:
             return
@@ -112,6 +118,10 @@ def keep_nothing() -> None:
 
 def handled_rows(rows: int) -> None:
     _OF_THIS_PROCESS.handled(rows)
+
+
+def release() -> None:
+    _OF_THIS_PROCESS.release()
 
 
 def hand_over() -> None:

@@ -28,9 +28,9 @@ from pyspark.sql import SparkSession
 
 from streaming.demo.local_broker import LocalBroker
 from streaming.jvm.jars import ensure_jars
-from streaming.settings.memory import division_of
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
+from streaming.spark.query import records_per_batch as most_records
 from streaming.spark.session import start_session
 from streaming.spark.source import read_records, source_options
 from streaming.spark.worker_memory import expect_many_rows
@@ -115,7 +115,7 @@ def measure_jobs(
     print_cold_read(measured[0])
     print_processor_time(measured)
     print_stages(measured)
-    batch_rows = division_of(any_settings).records_per_batch
+    batch_rows = most_records(any_settings)
     steps = partial(python_steps, partitions=PARTITIONS, block_rows=block_rows, batch_rows=batch_rows)
     print_python_steps({workload.name: steps(workload) for workload in workloads})
 
@@ -200,7 +200,7 @@ def raw_stream(spark: SparkSession, settings: Settings, topic: str) -> float:
                 spark,
                 replace(settings.source, topic=topic),
                 PARTITIONS,
-                division_of(settings).records_per_batch,
+                most_records(settings),
             )
             .writeStream.format("noop")
             .option("checkpointLocation", checkpoint)

@@ -46,12 +46,6 @@ def test_more_memory_is_never_less_of_anything() -> None:
         assert all(less <= more for less, more in zip(smaller, larger, strict=True))
 
 
-def test_a_users_own_size_of_batches_wins() -> None:
-    settings = with_memory("2GiB", **{"source.max_records_per_batch": 7})
-    assert division_of(settings).records_per_batch == 7
-    assert division_of(settings).heap_bytes == divided(2 * GIB).heap_bytes
-
-
 def test_a_size_is_shown_as_it_is_set() -> None:
     assert 'job.memory = "auto"' in describe(read_settings())
     assert 'job.memory = "3GiB"' in describe(with_memory("3072MiB"))
