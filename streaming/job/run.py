@@ -1,6 +1,7 @@
 """Runs the job: checks prerequisites, starts Spark, follows the topic, and stops cleanly."""
 
 import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -31,7 +32,8 @@ from streaming.jvm.jars import JarSet, ensure_jars
 from streaming.jvm.java import find_java, require_account
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
-from streaming.settings.memory import division_of, fitted
+from streaming.settings.kinds import shown_size
+from streaming.settings.memory import USUAL_BYTES, division_of, fitted
 from streaming.settings.model import Settings
 from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
@@ -39,6 +41,8 @@ from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start
 from streaming.spark.warm_up import start_warm_up
 from streaming.spark.worker_memory import expect_many_rows, keep_nothing
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 _BATCHES_OF_ARCHIVE: Final = 2
 _ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; usually 15 and 10
@@ -96,7 +100,7 @@ def _with_reader(
     ends: bool,
 ) -> None:
     refuse_contradictions_of_job(settings)
-    settings = fitted(settings, memory_limit())
+    settings = _fitted_here(settings)
     if division_of(settings).keeps_freed:
         expect_many_rows()
     else:
@@ -142,6 +146,15 @@ def _with_reader(
         finally:
             with listener.waiting("stopping Spark"):
                 spark.stop()
+
+
+def _fitted_here(settings: Settings) -> Settings:
+    """Return the settings with the memory of the job, which a limit of this container may lower."""
+    fitting = fitted(settings, memory_limit())
+    if settings.job.memory_bytes is None and fitting.job.memory_bytes != USUAL_BYTES:
+        size = shown_size(fitting.job.memory_bytes or USUAL_BYTES)
+        _log.info("memory of the job: %s, because of the limit of this container (job.memory)", size)
+    return fitting
 
 
 @contextmanager

@@ -18,7 +18,7 @@ OF_OTHERS_BYTES: Final = 256 * MIB
 """What is left of a container's limit: for probes (`offsetlake status` takes 0.2 GiB), and for the kernel."""
 
 _FIXED_BYTES: Final = 1_536 * MIB
-_LEAST_HEAP_BYTES: Final = 512 * MIB  # Spark refuses less than 450 MiB
+_OF_STATE_BYTES: Final = 256 * MIB  # of a million offsets, in the workers, while a batch changes it
 _MOST_RECORDS: Final = 3_000_000
 _MOST_RECORDS_AT_ONCE: Final = 100_000
 _MOST_HELD_BYTES: Final = 256 * MIB
@@ -39,7 +39,7 @@ class Division:
 
 
 def divided(memory_bytes: int) -> Division:
-    """Divide the memory of the whole job.
+    """Divide the memory of the whole job, at least `LEAST_MEMORY_BYTES`.
 
     >>> divided(4 * GIB) == Division(
     ...     heap_bytes=2 * GIB,
@@ -51,13 +51,14 @@ def divided(memory_bytes: int) -> Division:
     ... )
     True
     """
-    rest = max(memory_bytes - _FIXED_BYTES, 0)
+    rest = memory_bytes - _FIXED_BYTES
 
     def share_of(usual: int) -> int:
-        return min(usual * rest // (USUAL_BYTES - _FIXED_BYTES), usual)
+        used = _FIXED_BYTES + _OF_STATE_BYTES
+        return min(usual * (memory_bytes - used) // (USUAL_BYTES - used), usual)
 
     return Division(
-        heap_bytes=max(rest * 4 // 5, _LEAST_HEAP_BYTES) // MIB * MIB,
+        heap_bytes=rest * 4 // 5 // MIB * MIB,
         off_heap_bytes=rest // 5 // MIB * MIB,
         records_per_batch=share_of(_MOST_RECORDS),
         records_at_once=share_of(_MOST_RECORDS_AT_ONCE),

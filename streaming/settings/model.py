@@ -34,7 +34,7 @@ MillisecondsOfBrokers = Annotated[int | None, Duration(may_be_auto=True)]
 OnOff = Annotated[str, Choice(of=("on", "off"))]
 Texts = Annotated[Mapping[str, str], FreeTable()]
 
-LEAST_MEMORY_BYTES: Final = 2_048 * MIB
+LEAST_MEMORY_BYTES: Final = 2_560 * MIB
 """The least memory of the job that was seen to do (docs/performance.md, "Memory")."""
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

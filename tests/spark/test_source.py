@@ -28,6 +28,6 @@ def test_a_users_own_step_wins_but_not_over_what_is_read() -> None:
 
 
 def test_a_users_own_size_of_batches_wins_over_that_by_the_memory() -> None:
-    by_memory = {"job.memory": "2GiB"}
-    assert records_per_batch(read_settings(options=by_memory)) == divided(2 * 2**30).records_per_batch
+    by_memory = {"job.memory": "3GiB"}
+    assert records_per_batch(read_settings(options=by_memory)) == divided(3 * 2**30).records_per_batch
     assert records_per_batch(read_settings(options={**by_memory, "source.max_records_per_batch": 7})) == 7
