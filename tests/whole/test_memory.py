@@ -25,6 +25,7 @@ from tests.benchmarks.workloads import TopicFiller, Workload, chunks
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
+    pytest.mark.timeout(3_600),
     pytest.mark.skipif("MEMORY" not in os.environ, reason="`make test-memory` runs it: some minutes"),
     pytest.mark.skipif(not can_be_made(), reason=NEEDS),
 ]
