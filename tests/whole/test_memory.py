@@ -15,6 +15,7 @@ from job_process import JobProcess
 from memory_group import NEEDS, MemoryGroup, can_be_made, memory_group
 
 from streaming.demo.local_broker import LocalBroker
+from streaming.queries.offsets import OffsetQueries
 from streaming.settings.kinds import MIB, shown_size, size_of
 from streaming.settings.model import LEAST_MEMORY_BYTES
 from tests.benchmarks.bench_cost import SIZES
@@ -109,7 +110,7 @@ def test_the_job_survives_in_its_memory(name: str, tmp_path: Path) -> None:
             with watched(f"{name}, the first reading", group):
                 started(job, group, "--once")
                 assert job.wait(1_800) == 0, job.output
-            assert len(job.tables.at_first().read("offsets")) == keys
+            assert len(OffsetQueries(job.tables).list_offsets().rows) == keys
             with watched(f"{name}, followed after a restart", group):
                 started(job, group)
                 commits_at(broker.bootstrap_servers, full)()
