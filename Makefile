@@ -50,6 +50,11 @@ test-grid: setup ## Test every fault at every moment, and print the grid (45 min
 	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py tests/whole/test_starved.py $(ARGS); status=$$?; \
 	  PYTHONPATH=.:tests/support $(BIN)/python -m grid_table $$folder; exit $$status
 
+.PHONY: test-memory
+MEMORY ?=
+test-memory: setup ## Run the job with the least [job] memory, or MEMORY=3GiB, in a cgroup of that limit (root; ten minutes)
+	@MEMORY="$(MEMORY)" $(BIN)/pytest --numprocesses 0 -s tests/whole/test_memory.py $(ARGS)
+
 .PHONY: test-lag
 test-lag: setup ## Compare lag in seconds with records of known times, while job and broker restart
 	@LAG=1 KAFKA=$(KAFKA) $(BIN)/pytest tests/whole/test_lag_is_true.py $(ARGS)

@@ -1,6 +1,7 @@
 """Runs the job: checks prerequisites, starts Spark, follows the topic, and stops cleanly."""
 
 import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.client_settings import java_needs
+from streaming.common.memory_limit import memory_limit
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
 from streaming.job.reading import TopicReader
@@ -30,13 +32,17 @@ from streaming.jvm.jars import JarSet, ensure_jars
 from streaming.jvm.java import find_java, require_account
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
+from streaming.settings.kinds import shown_size
+from streaming.settings.memory import USUAL_BYTES, division_of, fitted
 from streaming.settings.model import Settings
 from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
 from streaming.spark.warm_up import start_warm_up
-from streaming.spark.worker_memory import expect_many_rows
+from streaming.spark.worker_memory import expect_many_rows, keep_nothing
 from streaming.tables.tables import Tables
+
+_log = logging.getLogger(__name__)
 
 _BATCHES_OF_ARCHIVE: Final = 2
 _ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; usually 15 and 10
@@ -94,7 +100,11 @@ def _with_reader(
     ends: bool,
 ) -> None:
     refuse_contradictions_of_job(settings)
-    expect_many_rows()
+    settings = _fitted_here(settings)
+    if division_of(settings).keeps_freed:
+        expect_many_rows()
+    else:
+        keep_nothing()
     find_java()  # the jars may exist without it
     require_account()
     tables = Tables(settings.tables.root, settings.tables.storage_options)
@@ -136,6 +146,15 @@ def _with_reader(
         finally:
             with listener.waiting("stopping Spark"):
                 spark.stop()
+
+
+def _fitted_here(settings: Settings) -> Settings:
+    """Return the settings with the memory of the job, which a limit of this container may lower."""
+    fitting = fitted(settings, memory_limit())
+    if settings.job.memory_bytes is None and fitting.job.memory_bytes != USUAL_BYTES:
+        size = shown_size(fitting.job.memory_bytes or USUAL_BYTES)
+        _log.info("memory of the job: %s, because of the limit of this container (job.memory)", size)
+    return fitting
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Conflicting settings: each is valid, but together they would produce wrong answers."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +20,15 @@ LONGEST_SAMPLING_MS: Final = 150_000
 SHORTEST_SAMPLING_MS: Final = 100
 """A day of one partition is joined and sorted in memory: this limits it to 864,000 samples."""
 
-_OWN: Final[Mapping[str, str]] = {
+_OWN: Final[dict[str, str]] = {
     "spark.master": "spark.master (beside conf)",
-    "spark.driver.memory": "spark.driver_memory",
+    "spark.driver.memory": "job.memory",
     "spark.sql.shuffle.partitions": "job.state_partitions",
 }
 """Spark settings that have a setting of ours, which would then show a wrong value."""
+
+_OWN_LOCALLY: Final[dict[str, str]] = {"spark.memory.offHeap.size": "job.memory"}
+"""The same if everything runs on this machine; on a cluster they are settings of the executors."""
 
 
 def refuse_contradictions(settings: Settings) -> None:
@@ -162,7 +165,7 @@ def _of_places(settings: Settings) -> Iterator[str]:
 
 
 def _of_spark(settings: Settings) -> Iterator[str]:
-    for name, own in _OWN.items():
+    for name, own in (_OWN | _OWN_LOCALLY if settings.spark.is_local else _OWN).items():
         if name in settings.spark.conf:
             yield f"{name} in [spark.conf] has a setting of its own. Remove it and set {own}."
 

@@ -25,8 +25,13 @@ AUTO: Final = "auto"
 LONGEST_MS: Final = 36_500 * DAY_MS
 """A century, which every clock and timestamp can represent; more must be a mistake."""
 
+MIB: Final = 2**20
+GIB: Final = 2**30
+UNITS_OF_SIZES: Final[Mapping[str, int]] = {"GiB": GIB, "MiB": MIB}
+
 SERVERS: Final = "host:port, or several separated by commas (ports up to 65535, IPv6 addresses in brackets)"
 HOST_AND_PORT: Final = "host:port (ports up to 65535, IPv6 addresses in brackets)"
+_SIZE: Final = re.compile(r"(?P<number>[1-9][0-9]{0,8})(?P<unit>GiB|MiB)")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVER: Final = re.compile(
     r"(?:[A-Za-z0-9_-]+://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\])"
@@ -100,15 +105,50 @@ class Name(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Number(Kind):
-    """A whole number above 0; 0 only if it has a meaning."""
+    """A whole number above 0; 0 only if it has a meaning. None in the field is "auto"."""
 
     toml: ClassVar[type] = int
     may_be_zero: bool = False
+    may_be_auto: bool = False
+
+    def expectation(self, value: object) -> str | None:
+        """Accept "auto" if it has a meaning."""
+        if self.may_be_auto and value == AUTO:
+            return None
+        expected = super().expectation(value)
+        return f'{expected}, or "auto"' if expected and self.may_be_auto else expected
+
+    def read(self, value: Any, *, name: str) -> int | None:
+        """Return the number; None for "auto"."""
+        return None if value == AUTO else int(value)
 
     def further_expectation(self, value: Any) -> str | None:
         if self.may_be_zero:
             return None if value >= 0 else "a number that is not negative"
         return None if value > 0 else "a number above 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size(Kind):
+    """A number with its unit, `4GiB`, or "auto"; the field has bytes (None for "auto"), and a name that ends
+    in `_bytes`."""
+
+    least_bytes: int
+
+    def setting(self, field: str) -> str:
+        """Remove the unit: in TOML it is part of the value."""
+        return field.removesuffix("_bytes")
+
+    def further_expectation(self, value: Any) -> str | None:
+        if value == AUTO:
+            return None
+        if (size := size_of(value)) is None:
+            return 'a whole number and its unit, such as "4GiB" or "2560MiB", or "auto"'
+        return None if size >= self.least_bytes else f"at least {shown_size(self.least_bytes)}"
+
+    def read(self, value: Any, *, name: str) -> int | None:
+        """Return bytes; None for "auto"."""
+        return None if value == AUTO else size_of(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +387,26 @@ def are_servers(text: str) -> bool:
     found = [_SERVER.fullmatch(server.strip()) for server in text.split(",") if server.strip()]
     ports = [int(server["port"]) if server else 0 for server in found]
     return bool(ports) and all(0 < port <= http_values.LARGEST_PORT for port in ports)
+
+
+def size_of(text: str) -> int | None:
+    """Return the bytes of a size; None: it is invalid.
+
+    >>> size_of("4GiB"), size_of("1536MiB"), size_of("4g")
+    (4294967296, 1610612736, None)
+    """
+    found = _SIZE.fullmatch(text)
+    return int(found["number"]) * UNITS_OF_SIZES[found["unit"]] if found else None
+
+
+def shown_size(size: int) -> str:
+    """Return a size in bytes as settings have it.
+
+    >>> shown_size(4 * 2**30), shown_size(1536 * 2**20)
+    ('4GiB', '1536MiB')
+    """
+    unit = "GiB" if size % GIB == 0 else "MiB"
+    return f"{size // UNITS_OF_SIZES[unit]}{unit}"
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from streaming.settings.kinds import (
+    MIB,
     Choice,
     ClientTable,
     Credential,
@@ -23,6 +24,7 @@ from streaming.settings.kinds import (
     Number,
     Patterns,
     Servers,
+    Size,
     SparkTable,
     Text,
     Url,
@@ -41,6 +43,9 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "SSL")
 """How a principal signs in: by a SASL mechanism, or by a certificate (SSL)."""
+
+LEAST_MEMORY_BYTES: Final = 2_560 * MIB
+"""The least memory of the job that was seen to do (docs/performance.md, "Memory")."""
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The name of Kafka's own offsets topic."""
@@ -114,7 +119,7 @@ class SourceSettings:
     bootstrap_servers: Annotated[str, Servers()]
     topic: str
     check_partition: Annotated[str, Choice(of=("auto", "on", "off"))]
-    max_records_per_batch: int
+    max_records_per_batch: Annotated[int | None, Number(may_be_auto=True)]  # None: by the memory
     connect_timeout_ms: Milliseconds
     topic_poll_every_ms: Milliseconds
     client: Annotated[Mapping[str, str], ClientTable()]
@@ -148,11 +153,14 @@ class LogEndSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """The query of the job. Spark fixes `state_partitions` in the checkpoint."""
+    """The query of the job, and the memory of all its processes (`memory.divided`; None: as usual). Spark
+    fixes `state_partitions` in the checkpoint.
+    """
 
     checkpoint: Annotated[str, Location()]
     trigger_ms: Annotated[int, Duration(may_be_zero=True)]  # 0: as soon as the last batch has ended
     state_partitions: int
+    memory_bytes: Annotated[int | None, Size(least_bytes=LEAST_MEMORY_BYTES)]
     heartbeat_every_ms: Milliseconds
     check_topic_every_ms: Milliseconds
     readable_by_group: OnOff
@@ -181,7 +189,6 @@ class SparkSettings:
     """Settings that Spark gets unchanged."""
 
     master: str
-    driver_memory: str
     log_file: str
     conf: Annotated[Mapping[str, str], SparkTable()]
 

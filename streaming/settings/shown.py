@@ -19,8 +19,10 @@ from streaming.settings.kinds import (
     FreeTable,
     Patterns,
     Section,
+    Size,
     Url,
     kind_of,
+    shown_size,
 )
 from streaming.settings.listener_names import LISTENER_NAMES
 from streaming.settings.model import Settings
@@ -107,6 +109,10 @@ def _shown(section: Any, prefix: str) -> Iterator[tuple[str, str]]:
             case Duration():
                 unset = AUTO if value is None else OFF if kind.may_be_off and not value else None
                 yield name, _toml(unset or shown_duration(value))
+            case Size():
+                yield name, _toml(AUTO if value is None else shown_size(value))
+            case _ if value is None:
+                yield name, _toml(AUTO)
             case _:
                 yield name, _toml(_HIDDEN if http_values.holds_user(str(value)) else value)
 

@@ -43,11 +43,14 @@ def _meant_section(name: str, sections: Iterable[str]) -> str:
 
 
 def _meant_setting(name: str, kinds: Iterable[str]) -> str:
-    """Suggest similar names in the section and the same name in others, or list the section's settings."""
+    """Suggest similar names in the section and the same name in others, or list the section's settings.
+
+    `driver_memory` is the same name as `memory`: sections have such words.
+    """
     section, _, key = name.rpartition(".")
     own = [known.rpartition(".")[2] for known in kinds if known.rpartition(".")[0] == section]
     near = [f"{section}.{one}" for one in nearest(key, own)]
-    elsewhere = [known for known in kinds if known.rpartition(".")[2] == key]
+    elsewhere = [known for known in kinds if f"_{key}".endswith(f"_{known.rpartition('.')[2]}")]
     if near or elsewhere:
         return did_you_mean([*near, *elsewhere][:3])
     if own:

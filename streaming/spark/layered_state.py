@@ -13,9 +13,14 @@ GROUP_RECORDS_NAME: Final = "group_records"
 
 _RECENT: Final = "_recent"  # suffix of the name of the value with the changes since the base
 
-_HELD_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of bases that a worker holds: enough for more than a million keys."""
-_BASES: Final = Bases(_HELD_BYTES)
+HELD_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of bases that a worker usually holds: enough for more than a million keys."""
+_BASES: Final = Bases(HELD_BYTES)
+
+
+def hold_at_most(most_bytes: int) -> None:
+    """Limit the bases that this worker holds from now on."""
+    _BASES.most_bytes = most_bytes
 
 
 class DividedState:

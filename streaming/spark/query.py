@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.packing.shards import Shards
+from streaming.settings.memory import division_of
 from streaming.settings.model import OFFSETS_TOPIC, Settings, SparkSettings
 from streaming.spark.processor import SHARD_RESULT, ReplayShard
 from streaming.spark.source import read_records
@@ -41,10 +42,10 @@ def start_query(
     a query that ends soon, for whatever reason, might otherwise never write one.
     """
     results = (
-        read_records(spark, settings.source, shards.partition_count)
+        read_records(spark, settings.source, shards.partition_count, records_per_batch(settings))
         .transform(in_few_tasks, settings.spark)
         .transform(with_blocks, shards, check_partition=checks_partition(settings))
-        .transform(with_shard_results, folder_of_results(settings.spark))
+        .transform(with_shard_results, folder_of_results(settings.spark), division_of(settings).held_bytes)
     )
     usual = spark.conf.get(_UNLOAD) or "false"
 
@@ -69,6 +70,11 @@ def start_query(
         return with_trigger.start()  # in a session of its own, a copy of this one with its settings
     finally:
         spark.conf.set(_UNLOAD, usual)
+
+
+def records_per_batch(settings: Settings) -> int:
+    """Return how many records a batch has at most."""
+    return settings.source.max_records_per_batch or division_of(settings).records_per_batch
 
 
 def checks_partition(settings: Settings) -> bool:
@@ -99,13 +105,16 @@ def with_blocks(records: DataFrame, shards: Shards, *, check_partition: bool) ->
     return blocks.where("records is not null")
 
 
-def with_shard_results(blocks: DataFrame, folder: str | None = None) -> DataFrame:
+def with_shard_results(
+    blocks: DataFrame, folder: str | None = None, held_bytes: int | None = None
+) -> DataFrame:
     """Replay packed blocks on the state of their shard: rows `SHARD_RESULT` for each shard with blocks.
 
-    Large sets of changes are written to files in the folder, if there is one.
+    Large sets of changes are written to files in the folder, if there is one. A worker holds at most
+    `held_bytes` of the states of shards (None: the usual number).
     """
     return blocks.groupBy("shard").transformWithState(
-        ReplayShard(folder), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
+        ReplayShard(folder, held_bytes), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
     )
 
 

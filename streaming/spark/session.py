@@ -19,8 +19,11 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
+from streaming.common.freed_memory import AT_ONCE
 from streaming.jvm.log_file import output_to
 from streaming.settings.created_files import umask_of
+from streaming.settings.kinds import MIB
+from streaming.settings.memory import USUAL_BYTES, Division, divided
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
 from streaming.spark.java_errors import OF_CONNECTIONS, quiet_py4j
@@ -65,10 +68,7 @@ _CONF: Final[Mapping[str, str]] = {
     # Batches that Spark can go back to: the job never goes back further than to the newest. The others allow
     # a start in spite of a damaged snapshot.
     "spark.sql.streaming.minBatchesToRetain": "30",
-    # A packed block has the records of one Arrow batch: in larger ones more superseded commits are dropped
-    # early, but all rows wait for Python's answer in the JVM. The limit in bytes bounds the memory of large
-    # values.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # The limit in bytes bounds the memory of large values.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
     # The records of a batch limit its results; Spark's own limit (1g) would make it fail forever instead.
     "spark.driver.maxResultSize": "0",
@@ -107,12 +107,13 @@ _LOCAL_MASTER: Final[Mapping[str, str]] = {
     "spark.python.daemon.module": "streaming.spark.worker_daemon",
     # Rows wait outside of the heap, where the collector does not copy them; without room there, on the disk.
     "spark.memory.offHeap.enabled": "true",
-    "spark.memory.offHeap.size": "512m",
     # The daemon is forked, so it must not have other threads: Arrow's allocator starts one for its purging.
     "spark.executorEnv.JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 """Settings if Spark's master is this process: no other machine may reach it, and workers can import our
 modules."""
+
+_OFF_HEAP: Final = "spark.memory.offHeap.size"
 
 _CLUSTER: Final[Mapping[str, str]] = {
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",  # executors catch up, with all cores
@@ -342,6 +343,7 @@ def session_conf(
     of_all = [f"-D{name}={value}" for name, value in (properties or {}).items()]
     options = [*_java_options(users_options), *of_all, *java_options, users_options]
     is_folder = checkpoint_uri(job.checkpoint).startswith("file:")
+    division = divided(job.memory_bytes or USUAL_BYTES)
     conf = {
         **_CONF,
         **(_LOCAL_MASTER if spark.is_local else _CLUSTER),
@@ -349,7 +351,11 @@ def session_conf(
         **(_LOCAL_FILES if is_folder and spark.is_local else {}),
         **(settings_of_s3(environment) if is_on_s3(job.checkpoint) else {}),
         **({_UMASK: f"{umask_of(job.readable_by_group):03o}"} if spark.is_local else {}),
-        "spark.driver.memory": spark.driver_memory,
+        "spark.driver.memory": f"{division.heap_bytes // MIB}m",
+        # A packed block has the records of one Arrow batch: in larger ones more superseded commits are
+        # dropped early, but all rows wait for Python's answer in the JVM.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(division.records_at_once),
+        **(_of_division(division) if spark.is_local else {}),
         STATE_PARTITIONS: str(job.state_partitions),
         **({} if spark.conf.keys() & INTERPRETED.keys() else {**INTERPRETED, _CHOICE_IS_OURS: "true"}),
         **spark.conf,
@@ -360,6 +366,15 @@ def session_conf(
         **_connector(conf, [jars], more_jars, is_local=spark.is_local),
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
         **({_EXECUTORS_OPTIONS: " ".join([*of_all, conf.get(_EXECUTORS_OPTIONS, "")])} if of_all else {}),
+    }
+
+
+def _of_division(division: Division) -> dict[str, str]:
+    """Return the settings of the memory of executors, if these are this process."""
+    workers = {} if division.keeps_freed else AT_ONCE
+    return {
+        _OFF_HEAP: str(division.off_heap_bytes),
+        **{f"spark.executorEnv.{name}": value for name, value in workers.items()},
     }
 
 

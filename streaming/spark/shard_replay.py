@@ -18,8 +18,8 @@ from streaming.model.totals import Totals, totals_to_json
 from streaming.packing import codec
 from streaming.packing.quarantine import quarantined
 from streaming.packing.unpacking import PackedBlocks
-from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
-from streaming.spark.worker_memory import hand_over, handled_rows, spare_modules_from_collection
+from streaming.spark.layered_state import GROUP_RECORDS_NAME, HELD_BYTES, LayeredState, hold_at_most
+from streaming.spark.worker_memory import hand_over, handled_rows, release, spare_modules_from_collection
 from streaming.state.arrow_stream import narrow
 from streaming.state.changes import newest_removal
 from streaming.state.group_records import GROUP_RECORDS
@@ -45,14 +45,20 @@ class Cells:
 
 
 def replay_blocks(
-    state: Any, shard: int, blocks: Iterable[bytes], folder: str | None = None
+    state: Any,
+    shard: int,
+    blocks: Iterable[bytes],
+    folder: str | None = None,
+    held_bytes: int = HELD_BYTES,
 ) -> Iterator[Row]:
     """Replay the packed blocks of one shard on its state (`processor.ReplayShard`); yield rows
     `SHARD_RESULT`.
 
-    Large sets of changes are written to files in `folder`, if there is one and writing succeeds.
+    Large sets of changes are written to files in `folder`, if there is one and writing succeeds. The worker
+    holds at most `held_bytes` of the states of shards.
     """
     spare_modules_from_collection()
+    hold_at_most(held_bytes)
     read = PackedBlocks(blocks)
     tables = LayeredState("entries", ENTRIES, state), LayeredState(GROUP_RECORDS_NAME, GROUP_RECORDS, state)
     held = [table.read(shard) for table in tables]
@@ -64,9 +70,11 @@ def replay_blocks(
         _refuse_too_much(results)
         effects.append(effect.without_changes())
         records += len(some)
+        release()
     handled_rows(records)
     after = before.after(effects)
     effects.clear()  # frees memory for the writing
+    release()
     for table, values, was, now in zip(tables, held, _layers(before), _layers(after), strict=True):
         if now is not was:
             table.write(shard, values, values.updated(now))

@@ -33,7 +33,9 @@ _TUNING: Final[Mapping[str, str]] = {
 }
 
 
-def read_records(spark: SparkSession, source: SourceSettings, partition_count: int) -> DataFrame:
+def read_records(
+    spark: SparkSession, source: SourceSettings, partition_count: int, records_per_batch: int
+) -> DataFrame:
     """Stream the topic's records: `key`, `value` (binary, null = tombstone), `partition`, `offset` and
     `timestamp`.
 
@@ -43,7 +45,7 @@ def read_records(spark: SparkSession, source: SourceSettings, partition_count: i
     """
     return (
         spark.readStream.format("kafka")
-        .options(**source_options(source, partition_count))
+        .options(**source_options(source, partition_count), maxOffsetsPerTrigger=str(records_per_batch))
         .load()
         .select("key", "value", "partition", "offset", unix_millis("timestamp").alias("timestamp"))
     )
@@ -66,7 +68,6 @@ def source_options(source: SourceSettings, partition_count: int) -> dict[str, st
         "groupIdPrefix": GROUP_PREFIX,
         "assign": json.dumps({source.topic: list(range(partition_count))}),
         "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(source.max_records_per_batch),
     }
 
 

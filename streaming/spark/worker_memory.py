@@ -3,12 +3,14 @@
 While there are many rows, freed memory is kept for the next ones; afterwards it is returned. During the first
 reading of a topic, each batch takes as much memory as the one before. The C library and Arrow return large
 blocks at once and request them again, and the system then clears every page again: a tenth of the time of
-such batches, and more on virtual machines that return free memory to their host.
+such batches, and more on virtual machines that return free memory to their host. Where the job has less
+memory than usual, nothing is kept.
 
 Workers exclude the objects of modules from garbage collection.
 """
 
 import gc
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,7 +18,12 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 
-from streaming.common.freed_memory import glibc, return_freed_memory
+from streaming.common.freed_memory import (
+    AT_ONCE,
+    glibc,
+    return_freed_memory,
+    return_freed_memory_at_once,
+)
 
 MANY_ROWS: Final = 50_000
 """From this many rows on, freed memory is kept for the next ones."""
@@ -36,10 +43,16 @@ _GIVEN_BACK: Final = {_M_MMAP_MAX: 65_536, _M_MMAP_THRESHOLD: 32 * 2**20, _M_TRI
 
 
 class FreedMemory:
-    """Keeps or returns the memory that this process frees; no effect without glibc (`library` None)."""
+    """Keeps or returns the memory that this process frees; no effect without glibc (`library` None).
 
-    def __init__(self, library: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    Unless it `keeps`, nothing is kept, however many rows there are.
+    """
+
+    def __init__(
+        self, library: Any, clock: Callable[[], float] = time.monotonic, *, keeps: bool = True
+    ) -> None:
         self._library = library
+        self._keeps = keeps
         self._clock = clock
         self._default_pool = pa.default_memory_pool()
         self._last_many = 0.0
@@ -52,10 +65,15 @@ class FreedMemory:
             self._library.mallopt(_M_ARENA_MAX, 1)
         self.handled(MANY_ROWS)
 
+    def keep_nothing(self) -> None:
+        """From now on, do as with the environment `AT_ONCE`."""
+        self._keeps = False
+        return_freed_memory_at_once()
+
     def handled(self, rows: int) -> None:
         """Keep freed memory if there were many rows; return it if it is a while since there were many."""
         now = self._clock()
-        if rows >= MANY_ROWS:
+        if rows >= MANY_ROWS and self._keeps:
             self._last_many = now
             self._set(is_kept=True)
         elif now - self._last_many > KEPT_FOR_S:
@@ -69,7 +87,13 @@ class FreedMemory:
 
         Requesting it again for the next rows takes 0.6 s of processor time for a gigabyte.
         """
-        if self.is_kept:
+        if self.is_kept or not self._keeps:
+            return_freed_memory(self._default_pool)
+
+    def release(self) -> None:
+        """Within a step with many rows, return free memory unless it is kept: what small blocks leave behind
+        is otherwise as much as all that is in use."""
+        if not self._keeps:
             return_freed_memory(self._default_pool)
 
     def _set(self, *, is_kept: bool) -> None:
@@ -81,15 +105,23 @@ class FreedMemory:
         pa.set_memory_pool(pa.system_memory_pool() if is_kept else self._default_pool)
 
 
-_OF_THIS_PROCESS: Final = FreedMemory(glibc())
+_OF_THIS_PROCESS: Final = FreedMemory(glibc(), keeps=not AT_ONCE.keys() <= os.environ.keys())
 
 
 def expect_many_rows() -> None:
     _OF_THIS_PROCESS.expect_many_rows()
 
 
+def keep_nothing() -> None:
+    _OF_THIS_PROCESS.keep_nothing()
+
+
 def handled_rows(rows: int) -> None:
     _OF_THIS_PROCESS.handled(rows)
+
+
+def release() -> None:
+    _OF_THIS_PROCESS.release()
 
 
 def hand_over() -> None:

@@ -42,13 +42,21 @@ class Layers:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The current rows: the remaining ones of the base, in its order, then the recent ones."""
+        """The current rows: the remaining ones of the base, in its order, then the recent ones.
+
+        Columns are joined one by one, so that only one of them is in memory a third time.
+        """
         if not len(self.recent) and not len(self.replaced):
             return self.base
         if len(self.replaced) == len(self.base):
             return self.recent
-        of_base = take(self.base, np.flatnonzero(self._is_kept))
-        return pa.concat_tables([of_base, self.recent]).combine_chunks()
+        kept = np.flatnonzero(self._is_kept)
+        columns = [self._joined(name, kept) for name in self.base.column_names]
+        return pa.table(columns, schema=self.base.schema)
+
+    def _joined(self, name: str, kept: Index) -> pa.ChunkedArray:
+        of_base = take(self.base.select([name]), kept)
+        return pa.concat_tables([of_base, self.recent.select([name])]).combine_chunks()[name]
 
     def __len__(self) -> int:
         return len(self.base) - len(self.replaced) + len(self.recent)

@@ -109,7 +109,7 @@ class Bases:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._held: dict[tuple[str, int], tuple[bytes, Values]] = {}  # with the digest of the base
         self._bytes = 0
 
@@ -124,7 +124,7 @@ class Bases:
         """Hold the base of a shard in place of its former one."""
         if (former := self._held.pop(shard, None)) is not None:
             self._bytes -= _size(former[1])
-        if self._bytes + _size(values) <= self._most_bytes:
+        if self._bytes + _size(values) <= self.most_bytes:
             self._held[shard] = values.digest, values
             self._bytes += _size(values)
 

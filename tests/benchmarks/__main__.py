@@ -3,7 +3,7 @@ snapshot that `serve` keeps of the tables, its metrics, pages and listener, Kafk
 broker, and the job beside a raw read.
 
 Then the command from outside: how soon it shows commits, how fast it starts, how it grows, what it costs
-beside references, and how many requests it sends to an object store.
+beside references, and how many requests it sends to an object store; and the memory of `serve`.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from tests.benchmarks import (
     bench_growth,
     bench_messages,
     bench_requests,
+    bench_serve_memory,
     bench_start,
 )
 from tests.benchmarks.bench_job import measure_jobs
@@ -37,6 +38,7 @@ FROM_OUTSIDE = {
     "growth": bench_growth,
     "cost": bench_cost,
     "requests": bench_requests,
+    "serve-memory": bench_serve_memory,
 }
 """Benchmarks of the real command as a process."""
 

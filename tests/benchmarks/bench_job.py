@@ -30,6 +30,7 @@ from streaming.demo.local_broker import LocalBroker
 from streaming.jvm.jars import ensure_jars
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
+from streaming.spark.query import records_per_batch as most_records
 from streaming.spark.session import start_session
 from streaming.spark.source import read_records, source_options
 from streaming.spark.worker_memory import expect_many_rows
@@ -114,7 +115,7 @@ def measure_jobs(
     print_cold_read(measured[0])
     print_processor_time(measured)
     print_stages(measured)
-    batch_rows = any_settings.source.max_records_per_batch
+    batch_rows = most_records(any_settings)
     steps = partial(python_steps, partitions=PARTITIONS, block_rows=block_rows, batch_rows=batch_rows)
     print_python_steps({workload.name: steps(workload) for workload in workloads})
 
@@ -183,7 +184,6 @@ def measure_job(
 def read_raw(spark: SparkSession, settings: Settings, topic: str) -> None:
     """Read a topic as a batch into nowhere."""
     options = source_options(replace(settings.source, topic=topic), PARTITIONS)
-    del options["maxOffsetsPerTrigger"]  # a batch has no triggers
     records = spark.read.format("kafka").options(**options).load()
     columns = records.select("key", "value", "partition", "offset", "timestamp")
     columns.write.format("noop").mode("overwrite").save()
@@ -196,7 +196,12 @@ def raw_stream(spark: SparkSession, settings: Settings, topic: str) -> float:
     """
     with tempfile.TemporaryDirectory() as checkpoint:
         query = (
-            read_records(spark, replace(settings.source, topic=topic), PARTITIONS)
+            read_records(
+                spark,
+                replace(settings.source, topic=topic),
+                PARTITIONS,
+                most_records(settings),
+            )
             .writeStream.format("noop")
             .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)

@@ -41,6 +41,8 @@ from served_clusters import filled
 from streaming.demo.local_broker import free_ports
 from streaming.model.errors import MisuseError
 from streaming.settings.contradictions import refuse_contradictions_of_job
+from streaming.settings.kinds import GIB
+from streaming.settings.memory import OF_OTHERS_BYTES, fitted
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.settings.secrets import looks_secret
@@ -324,8 +326,8 @@ def test_resources_are_limited(release: Release, tmp_path: Path, monkeypatch: py
         assert requests["memory"].endswith("Gi")
         if component_of(workload) == "job":
             settings = _settings(release, workload, tmp_path, monkeypatch)
-            heap = int(settings.spark.driver_memory.removesuffix("g"))
-            assert int(limits["memory"].removesuffix("Gi")) >= heap + 2
+            limit = int(limits["memory"].removesuffix("Gi")) * GIB
+            assert (fitted(settings, limit).job.memory_bytes or limit) <= limit - OF_OTHERS_BYTES
 
 
 # --- volumes ---------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from streaming.settings.contradictions import (
     LONGEST_SAMPLING_MS,
     refuse_contradictions_of_job,
 )
-from streaming.settings.kinds import Duration, kinds_of
-from streaming.settings.model import Settings
+from streaming.settings.kinds import Duration, kinds_of, shown_size
+from streaming.settings.model import LEAST_MEMORY_BYTES, Settings
 from streaming.settings.reading import _flatten, read_settings
 from streaming.settings.shown import describe, shown_duration
 from streaming.tables.progress_rows import GAP_MS, OBSERVED_EVERY_MS
@@ -126,7 +126,24 @@ MISTAKES = {
     "name of another section": ('[job]\nroot = "x"', "unknown setting 'job.root'. Did you mean tables.root?"),
     "name like none": (
         "[spark]\nxyz = 1",
-        "'spark.xyz'. Settings of [spark]: master, driver_memory, log_file",
+        "'spark.xyz'. Settings of [spark]: master, log_file",
+    ),
+    "name with the name of another section": (
+        '[spark]\ndriver_memory = "2g"',
+        ", line 2: unknown setting 'spark.driver_memory'. Did you mean job.memory?",
+    ),
+    "size in Spark's words": (
+        'job.memory = "4g"',
+        'expects a whole number and its unit, such as "4GiB" or "2560MiB", or "auto", found \'4g\'',
+    ),
+    "number for a size": ("job.memory = 4", "'job.memory' expects text in quotes, found 4"),
+    "too little memory": (
+        '[job]\nmemory = "1GiB"',
+        f", line 2: setting 'job.memory' expects at least {shown_size(LEAST_MEMORY_BYTES)}, found '1GiB'",
+    ),
+    "other text for a number": (
+        'source.max_records_per_batch = "many"',
+        "'source.max_records_per_batch' expects a whole number, or \"auto\", found 'many'",
     ),
     "name without a section": (
         "x = 1",
@@ -311,6 +328,11 @@ MISTAKES_OF_JOB = {
         "Set s3a://lake/checkpoint (tables have s3://)",
     ),
     "the same place twice": ('tables.root = "x"\njob.checkpoint = "./x"', "overlap"),
+    "memory in Spark's words": ('spark.conf."spark.driver.memory" = "3g"', "Remove it and set job.memory"),
+    "memory outside the heap in Spark's words": (
+        'spark.conf."spark.memory.offHeap.size" = "1g"',
+        "Remove it and set job.memory",
+    ),
     "state partitions in Spark's words": (
         'spark.conf."spark.sql.shuffle.partitions" = 4',
         "Remove it and set job.state_partitions",

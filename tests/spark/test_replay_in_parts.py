@@ -203,7 +203,7 @@ def test_parts_come_to_what_one_replay_comes_to(
             continue
         everything, totals = all_records(logs_of_batch)
         shard, changes = replay(shard, everything)
-        results = [row.asDict() for row in replay_blocks(state, 7, blocks)]
+        results = [row.asDict() for row in replay_blocks(state, 7, blocks, held_bytes=room)]
 
         found = widened([row["changes"] for row in results], CHANGES_IN_BATCH)
         assert rows_of(found) == rows_of(changes)

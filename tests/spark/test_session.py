@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
+from streaming.common.freed_memory import AT_ONCE
 from streaming.model.errors import MisuseError
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.model import Settings
@@ -41,6 +42,28 @@ def test_alone_on_a_machine_nobody_else_reaches_the_driver(tmp_path: Path) -> No
 def test_who_looks_at_the_ui_can_stop_nothing(tmp_path: Path) -> None:
     conf = conf_of(read_settings(options={"spark.conf": {"spark.ui.enabled": "true"}}), directory=tmp_path)
     assert (conf["spark.ui.enabled"], conf["spark.ui.killEnabled"]) == ("true", "false")
+
+
+def test_the_memory_of_the_job_is_divided(tmp_path: Path) -> None:
+    conf = conf_of(read_settings(options={"job.memory": "4GiB"}), directory=tmp_path)
+    assert conf["spark.driver.memory"] == "2048m"
+    assert conf["spark.memory.offHeap.size"] == str(512 * 2**20)
+    assert conf_of(read_settings(), directory=tmp_path) == conf
+
+
+def test_workers_keep_no_freed_memory_if_there_is_less_than_usual(tmp_path: Path) -> None:
+    usual, less = (
+        conf_of(read_settings(options={"job.memory": size}), directory=tmp_path) for size in ("4GiB", "3GiB")
+    )
+    workers = {f"spark.executorEnv.{name}": value for name, value in AT_ONCE.items()}
+    assert workers.items() <= less.items()
+    assert not workers.keys() & usual.keys()
+
+
+def test_on_a_cluster_the_memory_is_that_of_the_driver(tmp_path: Path) -> None:
+    conf = conf_of(read_settings(options={**SHARED, "job.memory": "4GiB"}), directory=tmp_path)
+    assert conf["spark.driver.memory"] == "2048m"
+    assert not any("offHeap" in name for name in conf)
 
 
 def test_executors_elsewhere_reach_the_driver_and_get_the_connector(tmp_path: Path) -> None:

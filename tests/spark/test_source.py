@@ -2,7 +2,9 @@
 
 import pytest
 
+from streaming.settings.memory import divided
 from streaming.settings.reading import read_settings
+from streaming.spark.query import records_per_batch
 from streaming.spark.source import source_options
 
 FETCHED, POLLED = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
@@ -23,3 +25,9 @@ def test_a_users_own_step_wins_but_not_over_what_is_read() -> None:
     options = source_options(settings.source, 50)
     assert options[POLLED] == "7"
     assert options["kafka.isolation.level"] == "read_committed"
+
+
+def test_a_users_own_size_of_batches_wins_over_that_by_the_memory() -> None:
+    by_memory = {"job.memory": "3GiB"}
+    assert records_per_batch(read_settings(options=by_memory)) == divided(3 * 2**30).records_per_batch
+    assert records_per_batch(read_settings(options={**by_memory, "source.max_records_per_batch": 7})) == 7

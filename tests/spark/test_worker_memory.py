@@ -1,5 +1,6 @@
 """Freed memory is kept while rows are many, and given back a while after: seen by what the process holds."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -7,7 +8,7 @@ import textwrap
 import pyarrow as pa
 import pytest
 
-from streaming.common.freed_memory import glibc
+from streaming.common.freed_memory import AT_ONCE, glibc
 from streaming.spark.worker_memory import KEPT_FOR_S, MANY_ROWS, TRIMMED_EVERY_S, FreedMemory
 
 IN_A_PROCESS = """
@@ -88,3 +89,28 @@ def test_without_glibc_nothing_is_changed() -> None:
     memory.expect_many_rows()
     assert not memory.is_kept
     assert pa.default_memory_pool().backend_name == before
+
+
+@needs_glibc
+def test_where_memory_is_scarce_nothing_is_kept() -> None:
+    script = textwrap.dedent(IN_A_PROCESS).replace("STEPS", repr(((0, MANY_ROWS), (0, 10 * MANY_ROWS))))
+    script = script.replace("first = held()", "memory.keep_nothing()\nfirst = held()")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert max(map(int, done.stdout.split())) < 20
+
+
+@needs_glibc
+def test_workers_are_told_by_their_environment_to_keep_nothing() -> None:
+    script = textwrap.dedent(IN_A_PROCESS).replace("STEPS", repr(((0, MANY_ROWS),)))
+    script = script.replace(
+        "memory = FreedMemory(glibc(), lambda: now)", "memory = worker_memory._OF_THIS_PROCESS"
+    )
+    script = "from streaming.spark import worker_memory\nimport pyarrow\n" + script
+    script += "\nprint(pyarrow.default_memory_pool().backend_name)\n"
+    environment = {**os.environ, **AT_ONCE}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
+    held, pool = done.stdout.split()
+    assert int(held) < 20
+    assert pool == "system"

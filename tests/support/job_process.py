@@ -23,6 +23,7 @@ _OF_OTHERS: Final = ("pandas", "pyarrow", "click")
 """Modules that stand in the job's current folder, where anybody may have put them: none may be imported."""
 SETTINGS: Final = """
 [job]
+memory = "2560MiB"
 trigger = "500ms"
 state_partitions = 2
 heartbeat_every = "1s"
@@ -34,7 +35,6 @@ maintain_every = "5s"
 log = "off"
 [spark]
 master = "local[2]"
-driver_memory = "1g"
 log_file = "{directory}/spark.log"
 """
 

@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
+from streaming.common.freed_memory import return_freed_memory_at_once
 from streaming.common.http_values import ip_address
 from streaming.common.rate_limits import RateLimitedLog, end_together
 from streaming.common.times import now_ms
@@ -82,6 +83,7 @@ def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> N
         )
     token, http_tls = _token(http), read_http_tls(http)
     sys.setswitchinterval(_SWITCH_S)
+    return_freed_memory_at_once()
     share = _share_of_connections(len(endpoints), bool(http.listen))
     clusters = [
         ServedCluster.of(name, own, counters=Counters() if http.listen else None)
