@@ -50,6 +50,8 @@ SETTINGS = """
 [metrics]
 granularity = "partition"
 max_series = 1_500
+[serve]
+as_of_clients = true
 """
 """There is no room for the 2,000 series of `crowd`."""
 
@@ -89,10 +91,13 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         died = running.enter_context(serving(dead, dead_tables.root, folder / "dead.log"))
         wait_until(lambda: "answering Kafka's clients on" in log.read_text(), "the Kafka endpoint")
         client = running.enter_context(closing(Client(kafka)))
+        of_past = running.enter_context(closing(Client(kafka)))
 
         def has(expression: str) -> bool:
             world.go_on()
             client.ask(18, 3, {"clientSoftwareName": "tests", "clientSoftwareVersion": "1"})
+            of_past.client_id = f"as-of={now_ms() - 1_000}"
+            of_past.ask(16, 0, {})
             with closing(Client(kafka)) as malformed:
                 malformed.socket.sendall(b"\0\0\0\1\0")
                 assert malformed.frame() == b""
@@ -114,6 +119,7 @@ SIGNS = (
     f'rate(offsetlake_group_rewinds_total{{group="returned"}}[{RATE_INTERVAL_S}s]) > 0',
     f"rate(offsetlake_kafka_requests_total[{RATE_INTERVAL_S}s]) > 0",
     f"rate(offsetlake_kafka_connections_closed_total[{RATE_INTERVAL_S}s]) > 0",
+    f"rate(offsetlake_kafka_past_snapshots_built_total[{RATE_INTERVAL_S}s]) > 0",
     "group:offsetlake_trouble:alerts",
 )
 """What comes last: that two answers that differ were scraped, and rules evaluated."""
