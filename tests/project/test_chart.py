@@ -383,18 +383,40 @@ def test_there_is_a_volume_only_for_what_needs_one(
 # --- network ---------------------------------------------------------------------------------------------
 
 
-def test_http_alone_can_be_reached(release: Release) -> None:
+def test_http_and_listeners_with_principals_alone_can_be_reached(values: str) -> None:
+    release = Release.of(values)
+    kafka = [9193] if '"SASL_SSL"' in values and "[[serve.kafka]]" in values else []
+    ports = [(8720, "http"), *((port, f"kafka-{port}") for port in kafka)]
     assert [one for one in release.of_kind("Service") if "serve" not in one["metadata"]["name"]] == []
     for one in release.of_kind("Service"):
-        assert [(port["port"], port["targetPort"]) for port in one["spec"]["ports"]] == [(8720, "http")]
+        assert [(port["port"], port["targetPort"]) for port in one["spec"]["ports"]] == ports
     for workload in release.workloads():
-        ports = [port["containerPort"] for port in container_of(workload).get("ports", [])]
-        assert ports == ([8720] if component_of(workload) == "serve" else [])
+        of_pod = [(port["containerPort"], port["name"]) for port in container_of(workload).get("ports", [])]
+        assert of_pod == (ports if component_of(workload) == "serve" else [])
     for one in release.of_kind("NetworkPolicy"):
         assert one["spec"]["policyTypes"] == ["Ingress"]
         for rule in one["spec"]["ingress"]:
-            assert rule["ports"] == [{"port": "http"}]
+            assert rule["ports"] == [{"port": name} for _, name in ports]
             assert rule["from"]
+
+
+_CERTIFICATES: Final = '"SSL"\n    broker = {"ssl.client.auth" = "required"}'
+
+
+def test_certificates_of_clients_open_a_listener_too() -> None:
+    release = Release.of(CASES["page-kafka-clients"].replace('"SASL_SSL"', _CERTIFICATES))
+    [service] = release.of_kind("Service")
+    assert [port["port"] for port in service["spec"]["ports"]] == [8720, 9193]
+
+
+@pytest.mark.parametrize(
+    "security", ['"SSL"', '"SASL_PLAINTEXT"', '"PLAINTEXT"', _CERTIFICATES.replace("required", "requested")]
+)
+def test_a_listener_without_tls_or_principals_is_refused(security: str) -> None:
+    values = CASES["page-kafka-clients"].replace('"SASL_SSL"', security)
+    ran = helm("template", "offsetlake", str(CHART), "--values", "-", values=values)
+    assert ran.returncode != 0
+    assert "expected security_protocol" in ran.stderr
 
 
 def test_every_pod_has_a_policy_unless_there_shall_be_none() -> None:

@@ -129,6 +129,11 @@ def npm_program(package: str, script: str, *, before: str) -> Sequence[str]:
     return [node, str(made(name, f"{package} {before}".encode(), make) / "node_modules" / name / script)]
 
 
+def keda() -> Program:
+    """KEDA's scaler for Kafka: the lag of a group in a topic. With two cores, it is built in half an hour."""
+    return Program([str(made_by_go("keda", HERE / "keda", ["."], ldflags="-s -w", limit_s=3_600) / "keda")])
+
+
 def python_package(package: str, *, before: str) -> Path:
     """Return the folder of a package from PyPI, given with its version, with the packages that it needs: the
     newest ones `before` a day."""

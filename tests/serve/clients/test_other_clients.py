@@ -122,6 +122,24 @@ def test_a_program_on_a_terminal_shows_the_same(world: World, endpoint: Listenin
     assert "orders" in str(found)
 
 
+# --- autoscalers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(4_000)
+@pytest.mark.parametrize(("group", "topic"), [("simple", "orders"), ("classic", "payments")])
+def test_kedas_scaler_finds_the_same_lag(world: World, endpoint: Listening, group: str, topic: str) -> None:
+    try:
+        program = client_programs.keda()
+    except MissingError as missing:
+        pytest.skip(str(missing))
+    asked = [group, topic]
+    expected, found = (
+        json.loads(program.ask(place, asked)) for place in (world.bootstrap, endpoint.bootstrap)
+    )
+    assert found == expected
+    assert found["lag"] > 0
+
+
 # --- exporters: their metrics of groups and topics ---------------------------------------------------------
 
 

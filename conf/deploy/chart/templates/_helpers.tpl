@@ -41,6 +41,17 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- list $values.settings (index $values (index . 1)).settings | compact | join "\n" -}}
 {{- end -}}
 
+{{/* The ports of Kafka listeners that other machines can reach, with blanks between. */}}
+{{- define "offsetlake.kafkaPorts" -}}
+{{- $ports := list -}}
+{{- range dig "serve" "kafka" list (include "offsetlake.settings" (list . "serve") | fromToml) -}}
+{{- if not (regexMatch "^(127\\.|localhost:|\\[::1\\])" .listen) -}}
+{{- $ports = append $ports (regexFind "[0-9]+$" .listen) -}}
+{{- end -}}
+{{- end -}}
+{{- join " " $ports -}}
+{{- end -}}
+
 {{/* Refuses values that would have no effect, and pods that would end with exit code 2: (list $ "job"). */}}
 {{- define "offsetlake.check" -}}
 {{- $values := (index . 0).Values -}}
@@ -71,6 +82,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if eq $component "serve" -}}
 {{- if not (or $values.serve.token.secret $values.serve.behindProxy) -}}
 {{- fail "serve.token.secret: expected the name of a Secret, because serve refuses other machines without a token, found none. Create one, or set serve.behindProxy if a proxy in front restricts access." -}}
+{{- end -}}
+{{- range dig "serve" "kafka" list $settings -}}
+{{- $certified := and (eq (.security_protocol | default "") "SSL") (eq (get (.broker | default dict) "ssl.client.auth") "required") -}}
+{{- if not (or (regexMatch "^(127\\.|localhost:|\\[::1\\])" .listen) (eq (.security_protocol | default "") "SASL_SSL") $certified) -}}
+{{- fail (printf "serve.settings: expected security_protocol = \"SASL_SSL\", or \"SSL\" with \"ssl.client.auth\" = \"required\", for the Kafka listener %s, since other pods can reach it, found %q. Set it and a certificate_file, and add [[serve.principals]]; or listen on 127.0.0.1." .listen (.security_protocol | default "PLAINTEXT")) -}}
+{{- end -}}
 {{- end -}}
 {{- $clusters := dig "serve" "clusters" "" $settings -}}
 {{- if and $clusters (or $values.job.enabled $values.tables.root) -}}
