@@ -140,6 +140,7 @@ def test_the_chart_is_of_this_version() -> None:
         ("volume", "settings=serve.http.token_file = '/x'", "Set the value serve.token.secret"),
         ("volume", "settings=serve.http.behind_proxy = 'on'", "Set the value serve.behindProxy"),
         ("volume", "settings=serve.http.listen = '0.0.0.0:80'", "The chart sets it"),
+        ("volume", "settings=serve.http.certificate_file = '/x'", "Let an Ingress or a mesh add it"),
         (
             "volume",
             "job.env[0].name=KAFKA_PASSWORD,job.env[0].value=secret",

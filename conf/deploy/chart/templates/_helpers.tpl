@@ -74,6 +74,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if dig "serve" "http" "listen" "" $settings -}}
 {{- fail "settings: expected no [serve.http] listen, found one. The chart sets it: port 8720 of the pod." -}}
 {{- end -}}
+{{- if dig "serve" "http" "certificate_file" "" $settings -}}
+{{- fail "settings: expected no [serve.http] certificate_file, found one: probes and Prometheus ask without TLS. Let an Ingress or a mesh add it." -}}
+{{- end -}}
 {{- range (index $values $component).env -}}
 {{- if and (hasKey . "value") (regexMatch "(?i)(password|secret|token|_key|credentials)$" .name) -}}
 {{- fail (printf "%s.env: expected valueFrom for %s, since it looks like a secret, found its value. Name a Secret in secretKeyRef." $component .name) -}}
