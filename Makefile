@@ -53,7 +53,7 @@ test-grid: setup ## Test every fault at every moment, and print the grid (45 min
 .PHONY: test-memory
 MEMORY ?=
 test-memory: setup ## Run the job with the least [job] memory, or MEMORY=3GiB, in a cgroup of that limit (root; ten minutes)
-	@MEMORY="$(MEMORY)" $(BIN)/pytest --numprocesses 0 -s tests/whole/test_memory.py $(ARGS)
+	@MEMORY="$(MEMORY)" $(BIN)/pytest --numprocesses 0 -s tests/whole/test_least_memory.py $(ARGS)
 
 .PHONY: test-lag
 test-lag: setup ## Compare lag in seconds with records of known times, while job and broker restart

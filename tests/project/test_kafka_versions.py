@@ -77,7 +77,7 @@ def test_nothing_but_the_table_decides_what_is_skipped_on_a_broker() -> None:
             "test_keycloak.py",
             "test_kills.py",
             "test_lag_is_true.py",
-            "test_memory.py",
+            "test_least_memory.py",
             "test_msk_sign_in.py",
             "test_object_store.py",
             "test_sign_in.py",

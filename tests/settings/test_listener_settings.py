@@ -77,7 +77,7 @@ def test_they_are_shown_without_secrets(file: Path) -> None:
 
 
 def test_files_with_keys_that_others_may_read_are_told() -> None:
-    with TemporaryDirectory() as created:  # pytest's own folder is closed to others
+    with TemporaryDirectory(dir="/tmp") as created:  # other folders may be closed to others
         folder = Path(created)
         file = written(folder)
         folder.chmod(0o755)
