@@ -5,6 +5,7 @@ Only `make test-deploy` runs this. There are no nodes: no pod runs.
 
 import os
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import count
 from typing import Any, Final
 
@@ -138,7 +139,8 @@ def test_the_server_refuses_what_is_wrong(server: ApiServer, namespace: str) -> 
     as_root["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     with pytest.raises(RefusedError, match="PodSecurity"):
         server.create(as_root, namespace, is_dry_run=True)
-    monitor = next(one for one in Release.of(CASES["monitored"]).objects if one["kind"] == "ServiceMonitor")
+    [found] = Release.of(CASES["monitored"]).of_kind("ServiceMonitor")
+    monitor = deepcopy(found)
     monitor["spec"]["endpoints"][0]["intervall"] = "30s"
     with pytest.raises(RefusedError, match="intervall"):
         server.create(monitor, namespace, is_dry_run=True)
@@ -148,4 +150,4 @@ def as_pod(workload: dict[str, Any]) -> dict[str, Any]:
     """Return a pod as the controller of a workload creates it, before admission."""
     labels = workload["spec"]["template"]["metadata"]["labels"]
     metadata = {"name": "pod", "labels": labels}
-    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": pod_of(workload)}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": deepcopy(pod_of(workload))}
