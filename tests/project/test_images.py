@@ -159,6 +159,11 @@ def test_job_and_serve_run_and_end_when_asked_to(tmp_path: Path, volume: Path) -
     print("\nrun by buildah run, with the isolation of a chroot")
 
 
+def test_java_runs_with_a_heap_for_which_it_has_no_archive_of_classes(volume: Path) -> None:
+    with container("job") as name:
+        assert ran(name, volume, "java", "-XX:-UseCompressedOops", "-version").returncode == 0
+
+
 def test_the_job_has_its_archive_of_classes(volume: Path) -> None:
     program = (
         "from streaming.jvm.jars import ensure_jars; from streaming.jvm.class_archive import find_archive; "
