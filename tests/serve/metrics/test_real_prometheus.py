@@ -164,6 +164,31 @@ def test_a_query_of_the_board_gives_series(scraped: Scraped, place: str, express
         assert max(float(row["value"][1]) for row in found) > 0
 
 
+def by_partition(rows: list[dict[str, Any]], topic: str) -> dict[str, float]:
+    of_topic = [row for row in rows if row["metric"]["topic"] == topic]
+    return {row["metric"]["partition"]: float(row["value"][1]) for row in of_topic}
+
+
+RECIPE = re.search(r"query: \|\n(.*?)```", (conf_dir().parent / "docs" / "clients.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(("group", "lost"), [("billing", False), ("late", True)])
+def test_the_recipe_for_keda_leaves_out_what_retention_deleted(
+    scraped: Scraped, group: str, *, lost: bool
+) -> None:
+    assert RECIPE is not None
+    of_group = f'{{group="{group}"}}'
+    committed = scraped.series(f"offsetlake_group_topic_partition_committed_offset{of_group}")
+    topic = committed[0]["metric"]["topic"]
+    [found] = scraped.series(RECIPE[1].replace('"billing"', f'"{group}"').replace('"orders"', f'"{topic}"'))
+    starts = by_partition(scraped.series("offsetlake_topic_partition_log_start_offset"), topic)
+    lags = by_partition(scraped.series(f"offsetlake_group_topic_partition_lag{of_group}"), topic)
+    offsets = by_partition(committed, topic)
+    deleted = sum(max(starts[one] - offset, 0) for one, offset in offsets.items())
+    assert float(found["value"][1]) == sum(lags.values()) - deleted
+    assert (deleted > 0) is lost
+
+
 AT_REST = {"Commits and rewinds B"}
 """`billing` never goes back."""
 
