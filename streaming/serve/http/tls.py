@@ -1,6 +1,6 @@
 """TLS of the HTTP listener, negotiated on connections that are counted already.
 
-A server of asyncio with TLS tells of a connection only when it has negotiated TLS.
+An asyncio server with TLS reports a connection only when it has negotiated TLS.
 """
 
 import asyncio

@@ -60,7 +60,7 @@ def _failure(asked: Message, error: Error, why: str = "") -> Message:
 
 
 def _error_of(kind: int, name: str, view: RequestContext) -> tuple[Error, str]:
-    """Check a resource; the messages are those of brokers."""
+    """Check a resource, with the messages of brokers."""
     if kind == _TOPIC and not view.may_see_topic(name):
         return Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
     if kind == _GROUP and not view.may_see_group(name):

@@ -1,4 +1,4 @@
-"""The past moments that clients ask about: that of their listener, or of their `client.id`."""
+"""The past moments that clients ask about, by their listener or by their `client.id`."""
 
 from collections import OrderedDict
 from collections.abc import Callable
