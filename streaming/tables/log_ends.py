@@ -83,7 +83,10 @@ class SampleFile:
 
 
 class SampleFiles:
-    """The files of one version of `log_ends`, and their rows."""
+    """The files of one version of `log_ends`, and their rows.
+
+    The rows of the topics that were asked for last are cached: one answer needs them several times.
+    """
 
     def __init__(self, table: DeltaTable) -> None:
         sizes = table._table.get_add_file_sizes()
@@ -92,6 +95,9 @@ class SampleFiles:
         )
         self._root = table.table_uri
         self.files: Final = _files_of(table)
+        self._topics: Topics = None
+        self._rows: dict[str, Batches] = {}  # of `_topics`, by path
+        self._left = _ROWS_TOGETHER
 
     def between(self, since: int | None, until: int, topics: Sequence[str] | None = None) -> list[SampleFile]:
         """Return the files that may have rows sampled between two moments (ms, inclusive), of topics (sorted;
@@ -106,17 +112,36 @@ class SampleFiles:
 
         A round of samples is a file of few rows, and the work for each batch costs more than its reading.
         """
-        held, rows, wanted = list[pa.RecordBatch](), 0, None if topics is None else from_texts(topics)
+        held, rows = list[pa.RecordBatch](), 0
         for file in files:
-            if file.size > _WHOLE_BYTES:
+            if file.size > _WHOLE_BYTES and (topics is None or of_topics):
                 yield from self.batches(file, columns, topics=topics, of_topics=of_topics)
                 continue
-            held += [_chosen(batch.select(columns), wanted) for batch in self._whole(file)]
-            rows += file.rows
-            if rows >= _ROWS_TOGETHER:
-                yield from _in_one(held)
-                held, rows = [], 0
+            for batch in self._whole(file) if topics is None else self._of_topics(file, topics):
+                held.append(batch.select(columns))
+                rows += len(batch)
+                if rows >= _ROWS_TOGETHER:
+                    yield from _in_one(held)
+                    held, rows = [], 0
         yield from _in_one(held)
+
+    def _of_topics(self, file: SampleFile, topics: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read the rows of topics in a file, and cache them while the same topics are asked for."""
+        if topics != self._topics:
+            self._topics, self._rows, self._left = topics, {}, _ROWS_TOGETHER
+        if (cached := self._rows.get(file.path)) is not None:
+            yield from cached
+            return
+        rows, wanted = list[pa.RecordBatch](), from_texts(topics)
+        is_large = file.size > _WHOLE_BYTES
+        for batch in self.batches(file, _COLUMNS, topics=topics) if is_large else self._whole(file):
+            own = _chosen(batch, wanted)
+            self._left -= len(own)
+            if self._left >= 0:
+                rows.append(own)
+            yield own
+        if self._left >= 0:
+            self._rows[file.path] = rows
 
     def batches(
         self, file: SampleFile, columns: Sequence[str], *, topics: Topics, of_topics: bool = False
@@ -340,9 +365,9 @@ def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
     return pc.is_in(column.dictionary, value_set=topics).take(column.indices)
 
 
-def _chosen(batch: pa.RecordBatch, topics: pa.Array | None) -> pa.RecordBatch:
-    is_all = topics is None or len(batch) < 1_000  # of few rows, other topics may stay
-    return batch if is_all else batch.filter(is_about(batch, topics))
+def _chosen(batch: pa.RecordBatch, topics: pa.Array) -> pa.RecordBatch:
+    is_small = len(batch) < 1_000  # of few rows, other topics may stay
+    return batch if is_small else batch.filter(is_about(batch, topics))
 
 
 def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Table:
