@@ -12,6 +12,7 @@ from streaming.common.pieces import take
 from streaming.lag.rules import STATUSES
 from streaming.queries.answers import STATES, TYPES
 from streaming.queries.names import is_pattern
+from streaming.serve.assessment.assessment import Assessment
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked
 from streaming.serve.page.assessed import group_rows
@@ -93,13 +94,23 @@ def _values(rows: pa.Table, name: str) -> set[str | None]:
 def _alike(asked: Asked, rows: pa.Table) -> list[tuple[str, int, str]]:
     """Return patterns that many groups match, such as `console-consumer-*`, with the number of groups that a
     search for each finds, and a link to that."""
-    counts = Counter(_VARIABLE.sub("*", name) for name in rows["group"].to_pylist() if _VARIABLE.search(name))
-    many = [pattern for pattern, count in counts.most_common(_PATTERNS) if count >= _LEAST_ALIKE]
+    is_all = len(rows) == len(asked.remembered(group_rows))
+    many = asked.remembered(_patterns_of_all) if is_all else _patterns(rows)
     return [
         (cells.name_text(pattern), len(chosen(asked, pattern)), asked.here(q=pattern, page=None))
         for pattern in many
         if pattern != asked.text("q") and not is_pattern(pattern.replace("*", ""))
     ]
+
+
+def _patterns_of_all(assessment: Assessment) -> list[str]:
+    return _patterns(group_rows(assessment))
+
+
+def _patterns(rows: pa.Table) -> list[str]:
+    """Return the most frequent patterns of many of these groups."""
+    counts = Counter(_VARIABLE.sub("*", name) for name in rows["group"].to_pylist() if _VARIABLE.search(name))
+    return [pattern for pattern, count in counts.most_common(_PATTERNS) if count >= _LEAST_ALIKE]
 
 
 def _empty(asked: Asked, rows: pa.Table) -> str:
