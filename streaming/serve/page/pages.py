@@ -61,6 +61,7 @@ class View:
     """A page: functions for its content and for its rows, which it has in some formats.
 
     `is_slow`: its content is read from the tables, not from memory. `has_past`: it takes as_of.
+    `is_assessed`: it shows the assessment, not newer batches; its rows may be of newer ones.
     """
 
     page: Callable[[Asked], Page]
@@ -68,22 +69,23 @@ class View:
     formats: tuple[str, ...] = ("json", "csv")
     is_slow: bool = False
     has_past: bool = False
+    is_assessed: bool = False
 
 
 VIEWS: Final[Mapping[str, View]] = {
     "/": View(overview.page, overview.document),
     "/clusters": View(clusters.page, clusters.document),
     "/events": View(overview.events, overview.events_document, is_slow=True),
-    "/groups": View(groups.page, groups.document),
-    "/group": View(group.page, group.document, has_past=True),
+    "/groups": View(groups.page, groups.document, is_assessed=True),
+    "/group": View(group.page, group.document, has_past=True, is_assessed=True),
     "/group/history": View(group.history, group.history_document, is_slow=True, has_past=True),
-    "/offset": View(offset.page, offset.document, has_past=True),
+    "/offset": View(offset.page, offset.document, has_past=True, is_assessed=True),
     "/offset/history": View(offset.history, offset.document, is_slow=True, has_past=True),
-    "/topics": View(topics.page, topics.document),
-    "/topic": View(topics.one, topics.one_document),
-    "/expiring": View(expiring.page, expiring.document),
+    "/topics": View(topics.page, topics.document, is_assessed=True),
+    "/topic": View(topics.one, topics.one_document, is_assessed=True),
+    "/expiring": View(expiring.page, expiring.document, is_assessed=True),
     "/removed": View(removed.page, removed.document, ("json", "csv", "reset-csv"), is_slow=True),
-    "/leftovers": View(leftovers.page, leftovers.document),
+    "/leftovers": View(leftovers.page, leftovers.document, is_assessed=True),
     "/alerts": View(alerts.page, alerts.document, is_slow=True),
     "/status": View(status.page, status.document),
 }
@@ -153,7 +155,9 @@ class Pages:
         except OffsetlakeError:
             return None
         wanted = self.clusters if path.startswith("/clusters") else [asked.cluster]
-        held = [_state_of(cluster, now) for cluster in wanted]
+        found = self.address(path)
+        is_assessed = found is not None and found[2] == "html" and found[0].is_assessed
+        held = [_state_of(cluster, now, is_assessed=is_assessed) for cluster in wanted]
         return f'"{self._run}-{now // _AGES_MS}-{"-".join(held)}"'
 
     def respond(self, path: str, parameters: Mapping[str, str], now: int) -> Response:
@@ -258,20 +262,19 @@ class Pages:
         )
 
 
-def _state_of(cluster: PageCluster, now: int) -> str:
-    """Return what changes with the content of a cluster's pages."""
+def _state_of(cluster: PageCluster, now: int, *, is_assessed: bool) -> str:
+    """Return what changes with the content of a cluster's pages, or of those that show its assessment."""
     snapshot, within_ms = cluster.snapshot(), cluster.settings.tables.complete_within_ms
     progress = snapshot.progress
     about = AsOf.of(None, progress, now=now, within_ms=within_ms)
-    held = (
-        progress.sequence,
-        progress.heartbeat,
+    held = [
         cluster.assessment().moment,
         int(about.is_last_known),
         len(about.completeness.outdated),
         len(cluster.failures()),
-        id(snapshot),  # another object after any change, as of alerts
-    )
+    ]
+    if not is_assessed:  # the snapshot is another object after any change, as of alerts
+        held += [progress.sequence, progress.heartbeat, id(snapshot)]
     return ".".join(map(str, held))
 
 

@@ -246,6 +246,24 @@ def test_topics_that_are_gone_or_recreated_are_marked_with_the_time(tables: Tabl
     assert "deleted" not in said(endpoint, "/topic?topic=stays")
 
 
+def test_a_batch_that_is_not_assessed_yet_is_no_other_page_of_the_assessment(tables: Tables) -> None:
+    """Except by the part of the ETag that the clock changes; the rows of the same address may be newer."""
+    fill(tables)
+    with opened(tables, every_s=600) as endpoint:
+        shows(endpoint, "/groups", "Complete.")
+
+        def states() -> list[str]:
+            addresses = ("/groups", "/group?group=g", "/groups.json", "/", "/status")
+            return [endpoint.ask(address).headers["etag"].split("-", 2)[2] for address in addresses]
+
+        before = states()
+        fill(tables, live=BATCH)
+        wait_until(lambda: states()[-1] != before[-1], "the batch")
+        after = states()
+        assert after[:2] == before[:2]
+        assert not {*after[2:]} & {*before[2:]}
+
+
 def test_a_newer_assessment_of_the_same_batch_is_another_page(tables: Tables) -> None:
     """Apart from the part of the ETag that the clock changes."""
     fill(tables)
