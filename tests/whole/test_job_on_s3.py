@@ -39,6 +39,7 @@ from store_proxy import Fault, StoreProxy, start_store_proxy
 from test_kills import kill, plan
 
 from streaming.demo.local_broker import LocalBroker, free_ports
+from streaming.maintenance.lease import LEASE_TRANSACTION
 from streaming.tables.tables import SCHEMAS, Tables
 
 pytestmark = [
@@ -151,12 +152,12 @@ def check_commands(job: JobProcess, environment: dict[str, str]) -> None:
         ["expiring"],
         ["removed"],
         ["sql", "SELECT count(*) AS n FROM offsets"],
-        ["maintain"],
     ):
         rows = asked([*command, *place, "--output", "json"], environment)
         print(f"{command}: {len(rows)} rows")
         if command == ["offsets"]:  # also partitions that members own without an offset
             assert sum(row["committed_offset"] is not None for row in rows) == len(before)
+    check_maintenance(job, environment)
     check_serve(job)
     job.start("rebuild")
     assert job.wait() == 0, job.output
@@ -165,8 +166,18 @@ def check_commands(job: JobProcess, environment: dict[str, str]) -> None:
     assert moment < job.tables.progress().heartbeat
 
 
-def asked(arguments: list[str], environment: dict[str, str]) -> list[dict[str, Any]]:
-    ran = subprocess.run(
+def check_maintenance(job: JobProcess, environment: dict[str, str]) -> None:
+    """Maintenance succeeds, unless a job that was killed in the middle of it still has the lease."""
+    lease_ends = job.tables.delta("quarantine").transaction_version(LEASE_TRANSACTION) or 0
+    is_taken = lease_ends > time.time() * 1_000
+    ran = ran_command(["maintain", "--table-root", job.tables.root], environment)
+    assert ran.returncode == (1 if is_taken else 0), ran.stderr
+    assert is_taken == ("or was killed while it was. Its lease expires at" in ran.stderr)
+    print(f"maintain: {'refused until the lease of a killed job ends' if is_taken else 'done'}")
+
+
+def ran_command(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "streaming.cli", *arguments],
         env=environment,
         capture_output=True,
@@ -174,6 +185,10 @@ def asked(arguments: list[str], environment: dict[str, str]) -> list[dict[str, A
         check=False,
         timeout=120,
     )
+
+
+def asked(arguments: list[str], environment: dict[str, str]) -> list[dict[str, Any]]:
+    ran = ran_command(arguments, environment)
     assert ran.returncode == 0, (arguments, ran.stderr)
     rows = json.loads(ran.stdout)
     return rows if isinstance(rows, list) else [rows]
