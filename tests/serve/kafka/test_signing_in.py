@@ -92,7 +92,7 @@ def _all_connections_end(sasl: Listening, plaintext: Listening, certified: Liste
 
 def closed_for(running: Listening, reason: str) -> int:
     assert running.listener is not None
-    return running.listener.closed_connections()[reason]
+    return running.listener.counts.closed()[reason]
 
 
 def is_closed(client: Client) -> bool:

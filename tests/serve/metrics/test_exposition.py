@@ -27,7 +27,9 @@ from streaming.serve.metrics.exposition import Exposition, written, zipped
 from streaming.serve.metrics.source import KafkaCounts, MetricsSource
 
 KAFKA = KafkaCounts(
-    requests={"OffsetFetch": 3, "ListGroups": 0},
+    requests={("OffsetFetch", "9"): 3, ("ListGroups", "5"): 0},
+    software={("apache-kafka-java", "4.3.1"): 2, ("unknown", "unknown"): 1},
+    errors={("OffsetFetch", "GROUP_AUTHORIZATION_FAILED"): 7},
     connections=2,
     closed={"size": 4, "idle": 0},
     past=PastCounts(2, 5),
