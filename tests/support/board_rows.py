@@ -494,6 +494,25 @@ def _offsetlake_itself() -> list[Builder]:
             width=6,
         ),
         lines(
+            "Requests to the Kafka listener, by client",
+            {
+                "{{client_software_name}} {{client_software_version}}": (
+                    f"topk(10, {rate('kafka_client_requests_total')})"
+                )
+            },
+            "By the name and version of the client's software, as the client states them.",
+            unit="reqps",
+            width=6,
+        ),
+        lines(
+            "Errors in responses of the Kafka listener",
+            {"{{api}}: {{error}}": f"{rate('kafka_errors_total')} > 0"},
+            "By Kafka's names. Each group, topic or partition with an error counts. *_AUTHORIZATION_FAILED: "
+            "a client asked for what it may not see, or for a change.",
+            unit="eps",
+            width=6,
+        ),
+        lines(
             "Connections closed by the Kafka listener",
             {"{{reason}}": f"sum by (reason) ({rate('kafka_connections_closed_total')})"},
             "By reason: see offsetlake_kafka_connections_closed_total in docs/metrics.md. `idle` is normal; "

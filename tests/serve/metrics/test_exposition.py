@@ -366,7 +366,11 @@ def test_kminion_says_which_groups_are_stable(source: MetricsSource) -> None:
 
 def test_the_requests_of_the_kafka_endpoint(source: MetricsSource) -> None:
     told = made(source)
-    assert by(told["offsetlake_kafka_requests_total"], "api") == {"OffsetFetch": 3, "ListGroups": 0}
+    by_api = by(told["offsetlake_kafka_requests_total"], "api", "version")
+    assert by_api == {("OffsetFetch", "9"): 3, ("ListGroups", "5"): 0}
+    named = ("client_software_name", "client_software_version")
+    assert by(told["offsetlake_kafka_client_requests_total"], *named) == KAFKA.software
+    assert by(told["offsetlake_kafka_errors_total"], "api", "error") == KAFKA.errors
     assert told["offsetlake_kafka_connections"][()] == 2
     assert by(told["offsetlake_kafka_connections_closed_total"], "reason") == {"size": 4, "idle": 0}
     past = ("offsetlake_kafka_past_snapshots", "offsetlake_kafka_past_snapshots_built_total")
