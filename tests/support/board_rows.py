@@ -509,7 +509,7 @@ def _offsetlake_itself() -> list[Builder]:
             {"{{api}}: {{error}}": f"{rate('kafka_errors_total')} > 0"},
             "By Kafka's names. Each group, topic or partition with an error counts. *_AUTHORIZATION_FAILED: "
             "a client asked for what it may not see, or for a change.",
-            unit="eps",
+            unit="cps",
             width=6,
         ),
         lines(
@@ -529,6 +529,7 @@ def _offsetlake_itself() -> list[Builder]:
             },
             "For Kafka clients that ask about the past. Each takes as much memory as the present one.",
             unit="short",
+            width=8,
         ),
         lines(
             "Duration of batches",
@@ -536,12 +537,14 @@ def _offsetlake_itself() -> list[Builder]:
             "Newest batch, from its trigger until after its commit. A batch that takes longer than [job] "
             "trigger delays the next one, and everything shown here.",
             unit="s",
+            width=8,
         ),
         lines(
             "Age of the newest batch",
             {"batch": f"time() - {of('batch_timestamp_seconds')}"},
             "Time since the last change of the tables. Without commits nothing changes.",
             unit="s",
+            width=8,
         ),
     ]
 

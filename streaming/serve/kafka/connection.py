@@ -86,10 +86,8 @@ class ConnectionOwner(Protocol):
     def closing(self, reason: Closed, why: str = "") -> None:
         """Count a connection that we close, and log why if that is worth a message."""
 
-    def view(
-        self, reached: Address, client: Client, principal: Principal | None, number: int
-    ) -> RequestContext:
-        """Return the present input of a response, on the connection of this number."""
+    def view(self, connection: "Connection", client: Client, principal: Principal | None) -> RequestContext:
+        """Return the present input of a response."""
 
     def asked(self, api_key: int, version: int, client: Client) -> None:
         """Count a readable request."""
@@ -149,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         own = transport.get_extra_info("sockname")
-        self._reached = Address(*own[:2])
+        self.reached = Address(*own[:2])  # as the client reaches us
         self._peer = str((transport.get_extra_info("peername") or ("?",))[0])
         transport.set_write_buffer_limits(high=_BUFFERED)
         sock = transport.get_extra_info("socket")
@@ -471,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._send(await self._listener.elsewhere(self.asker, answer_later, request, self._view()))
 
     def _view(self) -> RequestContext:
-        return self._listener.view(self._reached, self._client, self._principal, id(self))
+        return self._listener.view(self, self._client, self._principal)
 
     def _made_unless_large(self, request: Request) -> tuple[Response | None, MemorySnapshot]:
         """Compute a response unless it is large, or not in the snapshot (None); return also the snapshot that

@@ -84,10 +84,10 @@ def _cluster_id(text: str) -> str:
 @dataclass(frozen=True)
 class Past:
     """How a listener answers about the past: the moment of each client, and a function that returns the
-    snapshot of a moment (ms) to a connection, by its number (`PastSnapshots.get`)."""
+    snapshot of a moment (ms) to a connection, by its number and asker (`PastSnapshots.get`)."""
 
     moments: Moments
-    snapshot: Callable[[int, int], MemorySnapshot | Unavailable | None]
+    snapshot: Callable[[int, int, Hashable], MemorySnapshot | Unavailable | None]
 
 
 class KafkaListener:
@@ -261,20 +261,18 @@ class KafkaListener:
         if reason in _SAID:
             self._limited_log.warning(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
-    def view(
-        self, reached: Address, client: Client, principal: Principal | None, number: int
-    ) -> RequestContext:
-        view = self._present(reached, client, principal)
+    def view(self, connection: Connection, client: Client, principal: Principal | None) -> RequestContext:
+        view = self._present(connection.reached, client, principal)
         moment = None if self._past is None else self._past.moments.of(client.id)
-        return view if moment is None else self._as_of(moment, number, view)
+        return view if moment is None else self._as_of(moment, connection, view)
 
-    def _as_of(self, moment: int | NoMoment, number: int, view: RequestContext) -> RequestContext:
+    def _as_of(self, moment: int | NoMoment, connection: Connection, view: RequestContext) -> RequestContext:
         """Return the input of a response about the past."""
         assert self._past is not None
         if isinstance(moment, NoMoment):
             self._limited_log.warning("moment", f"refusing a client that asks for the past: {moment.why}")
             return replace(view, snapshot=_NOTHING, refusal=moment.why)
-        found = self._past.snapshot(moment, number)
+        found = self._past.snapshot(moment, id(connection), connection.asker)
         view = replace(
             view,
             snapshot=found if isinstance(found, MemorySnapshot) else _NOTHING,
