@@ -102,6 +102,9 @@ class ConnectionOwner(Protocol):
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Run work that takes long on a second thread, so that it does not delay `elsewhere`."""
 
+    async def may_shake_hands(self, peer: str) -> None:
+        """Wait until the handshake of another connection may begin."""
+
     def turn(self, asker: Hashable) -> AbstractAsyncContextManager[object]:
         """Wait for a turn to compute and send a large response; raises `BusyError` if that takes too long."""
 
@@ -145,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = self._socket = transport
         own = transport.get_extra_info("sockname")
         self.reached = Address(*own[:2])  # as the client reaches us
         self._peer = str((transport.get_extra_info("peername") or ("?",))[0])
@@ -157,6 +160,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
         elif self._security.tls is not None:
             self._is_shaking_hands = True
+            transport.pause_reading()  # what comes is for TLS
             self._start(self._shake_hands())
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -165,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_taken:
             self._listener.closed(self)
         self._reserve(0)
+        self._transport = self._socket  # no cycle with TLS: its 256 KiB would wait for the garbage collector
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that all connections share: its bytes are copied at once."""
@@ -218,6 +223,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _shake_hands(self) -> None:
         """Negotiate TLS on this connection, which counts from its first byte."""
         assert self._security.tls is not None
+        await self._listener.may_shake_hands(self._peer)
         try:
             transport = await asyncio.get_running_loop().start_tls(
                 self._transport,
@@ -229,6 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         except OSError as error:  # also of TLS
             transport, why = None, getattr(error, "reason", None) or str(error) or type(error).__name__
+            error.__traceback__ = None  # no cycle here either
         else:
             why = "the client has gone"
         if transport is None:  # asyncio has closed the connection, perhaps without telling us

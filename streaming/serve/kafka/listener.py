@@ -135,6 +135,7 @@ class KafkaListener:
         ] = {}  # of these, the signed-in ones with the names of principals
         self._reserved = 0  # bytes, for large frames
         self._turns = Turns(self.limits.large_answers)
+        self._handshakes = Turns(1)
         self.counts = Counts()
         self._worker = Worker("offsetlake-answers")
         self._large_worker = Worker("offsetlake-large-answers")
@@ -312,6 +313,15 @@ class KafkaListener:
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return self._large_worker.do(lambda: work(*arguments))
+
+    async def may_shake_hands(self, peer: str) -> None:
+        """Let one handshake begin in each pass of the event loop, addresses in rotation: each takes about a
+        millisecond, and a thousand would delay everyone."""
+        await self._handshakes.take(peer)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._handshakes.give_back(peer)
 
     @asynccontextmanager
     async def turn(self, asker: Hashable) -> AsyncIterator[None]:

@@ -229,7 +229,7 @@ def test_a_handshake_of_tls_that_does_not_come_is_counted_and_logged(
     with listening(tables, limits=QUICK, security=security) as running:
         with Client(running.bootstrap) as client:
             assert client.frame() == b""
-        assert counts_of(running, "closed") == {"tls": 1}
+        wait_until(lambda: counts_of(running, "closed") == {"tls": 1}, "it to be counted")
     assert running.said[0].startswith("TLS with a client failed, closing the connection: 127.0.0.1: ")
     assert "taking longer than 1" in running.said[0]
 
