@@ -340,11 +340,13 @@ _OFFERED: Final = {
 
 
 class Response(NamedTuple):
-    """A response: the bytes to send, and the number of errors in it by code, without NONE."""
+    """A response: the bytes to send, and the number of errors in it by code, without NONE. `refusal` is that
+    of the `RequestContext`."""
 
     api_key: int
     data: bytes | Pieces
     errors: Mapping[int, int]
+    refusal: str | None = None
 
     @property
     def whole(self) -> bytes:
@@ -363,7 +365,7 @@ def answer(request: Request, view: RequestContext) -> Response:
         make = row.answer_many
     response = written(request, make(request.body, view))
     _refuse_longer(response.data.size if isinstance(response.data, Pieces) else len(response.data))
-    return response
+    return response._replace(refusal=view.refusal)
 
 
 def written(request: Request, body: Message) -> Response:

@@ -304,6 +304,8 @@ class KafkaListener:
 
     def answered(self, response: Response, who: str) -> None:
         self.counts.add_errors(response)
+        if response.refusal is not None:  # is logged with its reason
+            return
         for code in _UNAUTHORIZED & response.errors.keys():
             error, api = Error(code).name, APIS[response.api_key].name
             self._limited_log.warning(error, f"refusing a request: {who}: {api}: {error}")
