@@ -29,9 +29,10 @@ from decoders.formats.wire import (
     Text,
     Uuid,
 )
+from decoders.messages.fields import ERROR_CODE_NAME
 from decoders.messages.reader import Message
 from decoders.messages.segments import Contents, Fixed, Segment, Varints
-from decoders.messages.writer import UnwritableError, writer_of
+from decoders.messages.writer import OnError, UnwritableError, same, writer_of
 
 Column: TypeAlias = "NDArray[Any] | Array | Columns"
 
@@ -80,8 +81,8 @@ class MessagePlan:
             beyond = data[size:]
 
 
-def plan_of(layout: Struct, body: Message) -> MessagePlan:
-    """The plan of a message that may contain `Columns`.
+def plan_of(layout: Struct, body: Message, on_error: OnError = same) -> MessagePlan:
+    """The plan of a message that may contain `Columns`; `on_error` is as for `writer`.
 
     Raises `UnwritableError`; errors in fields that are not columns are any of `UNWRITABLE`.
     """
@@ -91,12 +92,22 @@ def plan_of(layout: Struct, body: Message) -> MessagePlan:
         if isinstance(value, Columns):
             counts = np.array([len(value)]) if value.counts is None else value.counts
             _add(declared.subcon, Columns(value.fields, counts), declared.name, rows)
+            _tell_errors(value, on_error)
         else:
-            rows.add_constant(writer_of(alone)(body))
+            rows.add_constant(writer_of(alone)(body, on_error))
     rows.add_constant(writer_of(_tags_of(layout))(body))
     plan = MessagePlan(int(rows.sizes()[0]))
     rows.place(np.zeros(1, np.int64), plan)
     return plan
+
+
+def _tell_errors(columns: Columns, on_error: OnError) -> None:
+    for name, column in columns.fields.items():
+        if isinstance(column, Columns):
+            _tell_errors(column, on_error)
+        elif name == ERROR_CODE_NAME and isinstance(column, np.ndarray):
+            for code in column[column != 0].tolist():
+                on_error(code)
 
 
 @cache

@@ -8,6 +8,7 @@ from decoders.formats.wire import BOOL, INT16, INT32, NULLABLE_STRING
 
 THROTTLE_TIME_MS: Final = Default(INT32, 0)
 ERROR_CODE: Final = Default(INT16, 0)
+ERROR_CODE_NAME: Final = "errorCode"
 ERROR_MESSAGE: Final = Default(NULLABLE_STRING, None)
 
 INCLUDE_AUTHORIZED_OPERATIONS: Final = Default(BOOL, False)

@@ -5,7 +5,7 @@ then limited too: ten bytes for each byte of its frame, and about 250 for each o
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +22,7 @@ from decoders.messages.apis import APIS
 from decoders.messages.bulk import plan_of
 from decoders.messages.cluster import API_VERSIONS
 from decoders.messages.reader import Message, TooManyError, reader_of
-from decoders.messages.writer import UNWRITABLE, UnwritableError, writer_of
+from decoders.messages.writer import UNWRITABLE, OnError, UnwritableError, same, writer_of
 from decoders.rows.reference import MESSAGE_READS, malformed
 from decoders.rows.source import UNREADABLE
 
@@ -114,16 +114,26 @@ def prepare() -> None:
             writer_of(api.response_layout(version))
 
 
-def response_bytes(api_key: int, version: int, correlation_id: int, body: Message) -> bytes:
+def response_bytes(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    body: Message,
+    *,
+    errors: MutableMapping[int, int] | None = None,
+) -> bytes:
     """Write a response: size, header and message.
 
     The body is a dict with Kafka's names. Fields with a default may be missing, and fields that the version
     lacks are ignored: one body serves all versions. Raises `UnwritableError`.
+
+    `errors` (None: not wanted) counts the error codes in the response by code, at every level as Kafka's
+    `AbstractResponse.errorCounts` does, but without 0 (NONE).
     """
     api = _api(api_key, version)
     with _named(api, version, "response"):
         header = writer_of(RESPONSE_HEADERS[api.response_header(version)])({"correlationId": correlation_id})
-        return _sent(header, writer_of(api.response_layout(version))(body))
+        return _sent(header, writer_of(api.response_layout(version))(body, _counting(errors)))
 
 
 @dataclass(frozen=True)
@@ -138,20 +148,37 @@ class Pieces:
 
 
 def response_pieces(
-    api_key: int, version: int, correlation_id: int, body: Message, *, piece_bytes: int = 1 << 20
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    body: Message,
+    *,
+    piece_bytes: int = 1 << 20,
+    errors: MutableMapping[int, int] | None = None,
 ) -> Pieces:
     """Write a large response: size, header and message, in pieces of `piece_bytes`.
 
     An array of structs in the body, or within other `Columns`, may be `Columns`; the bytes equal those of
-    `response_bytes`. Raises `UnwritableError`, before the first piece. The columns must not change until the
-    last piece.
+    `response_bytes`, and so do the `errors`, which are complete before the first piece. Raises
+    `UnwritableError`, also before it. The columns must not change until the last piece.
     """
     api = _api(api_key, version)
     with _named(api, version, "response"):
         header = writer_of(RESPONSE_HEADERS[api.response_header(version)])({"correlationId": correlation_id})
-        plan = plan_of(api.response_layout(version), body)
+        plan = plan_of(api.response_layout(version), body, _counting(errors))
     before = _SIZE.pack(len(header) + plan.size) + header
     return Pieces(len(before) + plan.size, chain([memoryview(before)], plan.pieces(piece_bytes)))
+
+
+def _counting(errors: MutableMapping[int, int] | None) -> OnError:
+    if errors is None:
+        return same
+
+    def count(code: int) -> int:
+        errors[code] = errors.get(code, 0) + 1
+        return code
+
+    return count
 
 
 # --- for clients -------------------------------------------------------------------------------------------

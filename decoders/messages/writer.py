@@ -2,7 +2,7 @@
 
 The beginning of the one for an OffsetFetch response:
 
-    def write(message):
+    def write(message, on_error=same):
         done, out = [], []
         add = out.append
         message_topics = message["topics"]
@@ -16,6 +16,8 @@ The beginning of the one for an OffsetFetch response:
 
 A field with a default may be missing; fields that the version lacks are ignored. Tagged fields that have
 their default are not written, as in Kafka.
+
+`on_error` is called for each error code but 0 that is written, and returns it.
 """
 
 import base64
@@ -24,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, singledispatch
-from typing import Any, Final
+from typing import Final
 
 from construct import Construct, Default, Renamed, Struct
 
@@ -43,9 +45,11 @@ from decoders.formats.wire import (
     Text,
     Uuid,
 )
+from decoders.messages.fields import ERROR_CODE_NAME
 from decoders.rows.source import FunctionSource
 
-Write = Callable[[Any], bytes]
+Write = Callable[..., bytes]
+OnError = Callable[[int], int]
 
 
 class UnwritableError(ValueError):
@@ -59,7 +63,7 @@ UNWRITABLE: Final = (KeyError, TypeError, AttributeError, ValueError, struct.err
 @cache
 def writer_of(layout: Construct) -> Write:
     """The function that writes a message; compiled once. It raises `UNWRITABLE`."""
-    source = _WriterSource("def write(message):", dict(_NAMES))
+    source = _WriterSource("def write(message, on_error=same):", dict(_NAMES))
     source.add("done, out = [], []", "add = out.append")
     _write(layout, "message", "message", source)
     source.add('return b"".join(done + out)')
@@ -68,6 +72,10 @@ def writer_of(layout: Construct) -> Write:
 
 
 # --- called by the functions -------------------------------------------------------------------------------
+
+
+def same(code: int) -> int:
+    return code
 
 
 def varint(number: int) -> bytes:
@@ -112,6 +120,7 @@ def _tags(present: list[tuple[int, bytes]]) -> bytes:
 
 
 _NAMES: Final = {
+    "same": same,
     "short": _SHORT,
     "compact": _compact,
     "text_length": _text_length,
@@ -238,9 +247,10 @@ def _(declaration: FlexibleStruct, value: str, name: str, source: FunctionSource
 
 def _value_of(field: Renamed, message: str) -> str:
     """The expression of a field's value, with the default, if it has one."""
+    value = f'{message}["{field.name}"]'
     if isinstance(field.subcon, Default):
-        return f'{message}.get("{field.name}", {field.subcon.value!r})'
-    return f'{message}["{field.name}"]'
+        value = f'{message}.get("{field.name}", {field.subcon.value!r})'
+    return f"({value} and on_error({value}))" if field.name == ERROR_CODE_NAME else value
 
 
 @_write.register

@@ -20,9 +20,15 @@ Topics = list[dict[str, Any]]
 ALL_OF_THEM = [(key, version) for key in (LIST_GROUPS, OFFSET_FETCH) for version in APIS[key].versions]
 
 
-def sent(key: int, version: int, body: Mapping[str, Any], piece_bytes: int = 1 << 20) -> bytes:
+def sent(
+    key: int,
+    version: int,
+    body: Mapping[str, Any],
+    piece_bytes: int = 1 << 20,
+    errors: dict[int, int] | None = None,
+) -> bytes:
     """A response of columns, whose size was known before."""
-    pieces = response_pieces(key, version, 7, dict(body), piece_bytes=piece_bytes)
+    pieces = response_pieces(key, version, 7, dict(body), piece_bytes=piece_bytes, errors=errors)
     data = b"".join(pieces)
     assert len(data) == pieces.size
     return data
@@ -109,8 +115,10 @@ def test_offset_fetch_of_columns_is_that_of_rows(version: int, texts: list[str |
             }
             rows = {"groups": groups, "throttleTimeMs": 5}
             columns = {"groups": Columns(fields), "throttleTimeMs": 5}
-        expected = response_bytes(OFFSET_FETCH, version, 7, rows)
-        assert sent(OFFSET_FETCH, version, columns, piece_bytes) == expected
+        of_rows, of_columns = dict[int, int](), dict[int, int]()
+        expected = response_bytes(OFFSET_FETCH, version, 7, rows, errors=of_rows)
+        assert sent(OFFSET_FETCH, version, columns, piece_bytes, of_columns) == expected
+        assert of_columns == of_rows
 
 
 @pytest.mark.parametrize("version", APIS[LIST_GROUPS].versions)

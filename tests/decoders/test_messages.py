@@ -1,6 +1,9 @@
 """Requests and responses: what is read, what is written, and what is said about frames that are neither."""
 
 import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +171,24 @@ def test_responses_of_all_versions_are_read_by_a_client(api: Any) -> None:
         sent = response_bytes(api.key, version, -5, body)
         assert int.from_bytes(sent[:SIZE_BYTES]) == len(sent) - SIZE_BYTES
         assert read_response(api.key, version, sent[SIZE_BYTES:]) == (-5, body)
+
+
+def errors_in(value: Any) -> Iterator[int]:
+    """The error codes in a message that was read."""
+    if isinstance(value, list):
+        yield from chain.from_iterable(map(errors_in, value))
+    elif isinstance(value, dict):
+        yield from (code for name, code in value.items() if name == "errorCode" and code)
+        yield from chain.from_iterable(map(errors_in, value.values()))
+
+
+@given(st.data())
+def test_the_errors_of_a_response_are_counted_at_every_level(data: st.DataObject) -> None:
+    api, version = data.draw(st.sampled_from(REQUESTS))
+    body, errors = data.draw(body_of(api.response_layout(version))), dict[int, int]()
+    sent = response_bytes(api.key, version, 1, body, errors=errors)
+    assert errors == Counter(errors_in(read_response(api.key, version, sent[SIZE_BYTES:]).body))
+    assert response_bytes(api.key, version, 1, body) == sent
 
 
 def smallest(layout: Struct) -> dict[str, Any]:

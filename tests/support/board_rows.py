@@ -494,6 +494,25 @@ def _offsetlake_itself() -> list[Builder]:
             width=6,
         ),
         lines(
+            "Requests to the Kafka listener, by client",
+            {
+                "{{client_software_name}} {{client_software_version}}": (
+                    f"topk(10, {rate('kafka_client_requests_total')})"
+                )
+            },
+            "By the name and version of the client's software, as the client states them.",
+            unit="reqps",
+            width=6,
+        ),
+        lines(
+            "Errors in responses of the Kafka listener",
+            {"{{api}}: {{error}}": f"{rate('kafka_errors_total')} > 0"},
+            "By Kafka's names. Each group, topic or partition with an error counts. *_AUTHORIZATION_FAILED: "
+            "a client asked for what it may not see, or for a change.",
+            unit="cps",
+            width=6,
+        ),
+        lines(
             "Connections closed by the Kafka listener",
             {"{{reason}}": f"sum by (reason) ({rate('kafka_connections_closed_total')})"},
             "By reason: see offsetlake_kafka_connections_closed_total in docs/metrics.md. `idle` is normal; "
@@ -510,6 +529,7 @@ def _offsetlake_itself() -> list[Builder]:
             },
             "For Kafka clients that ask about the past. Each takes as much memory as the present one.",
             unit="short",
+            width=8,
         ),
         lines(
             "Duration of batches",
@@ -517,12 +537,14 @@ def _offsetlake_itself() -> list[Builder]:
             "Newest batch, from its trigger until after its commit. A batch that takes longer than [job] "
             "trigger delays the next one, and everything shown here.",
             unit="s",
+            width=8,
         ),
         lines(
             "Age of the newest batch",
             {"batch": f"time() - {of('batch_timestamp_seconds')}"},
             "Time since the last change of the tables. Without commits nothing changes.",
             unit="s",
+            width=8,
         ),
     ]
 

@@ -9,6 +9,7 @@ import random
 import resource
 import selectors
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -186,8 +187,83 @@ def greedy(port: int) -> None:
     _again(port, 12, act)
 
 
+# --- at a listener with TLS --------------------------------------------------------------------------------
+
+
+def _trusting_all() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _client_hello() -> bytes:
+    """Return the first message of a handshake."""
+    sent = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        _trusting_all().wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    return sent.read()
+
+
+def half_handshakes(port: int) -> None:
+    """Send nothing, half of a ClientHello, or all of it, and nothing more."""
+    hello = _client_hello()
+
+    def act(one: socket.socket) -> None:
+        one.settimeout(60)
+        one.sendall(random.choice([b"", hello[: len(hello) // 2], hello]))
+        while one.recv(65_536):
+            pass
+
+    _again(port, 240, act)
+
+
+def slow_handshakes(port: int) -> None:
+    """Send a ClientHello byte by byte."""
+    hello = _client_hello()
+
+    def act(one: socket.socket) -> None:
+        for byte in hello:
+            one.send(bytes([byte]))
+            time.sleep(0.1)
+
+    _again(port, 240, act)
+
+
+def garbage_handshakes(port: int) -> None:
+    """Send garbage in place of a handshake, or in the middle of one."""
+    hello = _client_hello()
+
+    def act(one: socket.socket) -> None:
+        one.settimeout(60)
+        one.sendall(random.choice([b"", hello, hello[:100]]) + random.randbytes(600))
+        while one.recv(65_536):
+            pass
+
+    _again(port, 100, act)
+
+
+def handshakes(port: int) -> None:
+    """Make nearly as many handshakes at once as connections are allowed, from four addresses."""
+    tls = _trusting_all()
+
+    def go_on(source: str) -> None:
+        while True:
+            with suppress(OSError), _connect(port, source) as one, tls.wrap_socket(one):
+                pass
+
+    for number in range(HANDSHAKES):
+        threading.Thread(target=go_on, args=(f"127.0.1.{number % 4}",), daemon=True).start()
+
+
+HANDSHAKES: Final = 990
+"""Of 1,000 connections; the rest is for honest clients."""
+
+_TLS: Final = (half_handshakes, slow_handshakes, garbage_handshakes, handshakes)
+TLS_KINDS: Final = tuple(act.__name__ for act in _TLS)
+"""What is done at a listener with TLS."""
+
 KINDS: Final[Mapping[str, Callable[[int], None]]] = {
-    act.__name__: act for act in (slow, huge, half_open, many, garbage, deaf, million, greedy)
+    act.__name__: act for act in (slow, huge, half_open, many, garbage, deaf, million, greedy, *_TLS)
 }
 
 

@@ -29,8 +29,7 @@ class Seen:
 
     def sent(self, api_key: int, version: int, body: dict[str, Any]) -> bytes:
         """Return the answer to a request as it is sent."""
-        made = apis.answer(request_of(api_key, version, body), self.context)
-        return made if isinstance(made, bytes) else b"".join(made)
+        return apis.answer(request_of(api_key, version, body), self.context).whole
 
 
 def request_of(api_key: int, version: int, body: dict[str, Any]) -> Request:

@@ -1,6 +1,7 @@
 """Clients that mean harm to `offsetlake serve`: an honest one is answered, and memory is bounded."""
 
 import os
+import ssl
 import statistics
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hostile_clients import GROUPS, KINDS, hostile_clients
+from certificates import CertificateAuthority
+from hostile_clients import GROUPS, KINDS, TLS_KINDS, hostile_clients
 from listening import Client
 from table_batches import append, groups_of_offsets
 
@@ -29,15 +31,30 @@ PARTITIONS: Final = 20
 MOST_MEMORY_MB: Final = 700
 """What `serve` may take with these tables (docs/clients.md)."""
 HONEST: Final = "127.0.0.2"
-SETTINGS: Final = '[tables]\ncomplete_within = "36500d"\n'
+SETTINGS: Final = """
+[tables]
+complete_within = "36500d"
+[[serve.kafka]]
+listen = "127.0.0.1:{}"
+[[serve.kafka]]
+listen = "127.0.0.1:{}"
+security_protocol = "SASL_SSL"
+certificate_file = "{}"
+[[serve.principals]]
+name = "honest"
+mechanism = "PLAIN"
+credential = "honest"
+groups = ["*"]
+"""
 
 
 class Served:
-    """The command at work; `port` is where it answers."""
+    """The command at work; `ports` are where it answers, without TLS and with it, which `tls` trusts."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], ports: list[int], tls: ssl.SSLContext) -> None:
         self.process = process
-        self.port = port
+        self.ports = ports
+        self._tls = tls
 
     def memory_mb(self, of: str) -> int:
         """Return its memory (VmRSS), or the most of it until now (VmHWM)."""
@@ -45,8 +62,14 @@ class Served:
         [line] = [line for line in status.splitlines() if line.startswith(of)]
         return int(line.split()[1]) // 1024
 
-    def honest(self) -> Client:
-        return Client(f"127.0.0.1:{self.port}", 60, source=HONEST)
+    def honest(self, *, over_tls: bool = False) -> Client:
+        """Connect; over TLS, also sign in."""
+        bootstrap = f"127.0.0.1:{self.ports[over_tls]}"
+        client = Client(bootstrap, 60, source=HONEST, tls=self._tls if over_tls else None)
+        if over_tls:
+            assert client.ask(17, 1, {"mechanism": "PLAIN"})["errorCode"] == 0
+            assert client.ask(36, 2, {"authBytes": b"\0honest\0honest"})["errorCode"] == 0
+        return client
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +79,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     tables.create()
     batch = groups_of_offsets(GROUPS, PARTITIONS, "m" * 20)
     append(tables, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
-    [port] = free_ports(1)
-    (folder / "settings.toml").write_text(SETTINGS)
-    command = [sys.executable, "-m", "streaming.cli", "serve", "--no-http", "--kafka", f"127.0.0.1:{port}"]
+    ports, ca = free_ports(2), CertificateAuthority()
+    tls = ssl.create_default_context(cafile=ca.write_trusted(folder / "ca.pem"))
+    (folder / "settings.toml").write_text(SETTINGS.format(*ports, ca.write_pem(folder / "server.pem", "s")))
+    command = [sys.executable, "-m", "streaming.cli", "serve", "--no-http"]
     command += ["--table-root", str(folder / "tables"), "--config", str(folder / "settings.toml")]
     log = (folder / "log").open("wb")
     with log, subprocess.Popen(command, stderr=log) as process:
-        while b"answering Kafka's clients on" not in (folder / "log").read_bytes():
+        while (folder / "log").read_bytes().count(b"answering Kafka's clients on") < len(ports):
             assert process.poll() is None
             time.sleep(0.1)
-        yield Served(process, port)
+        yield Served(process, ports, tls)
         process.terminate()
         assert process.wait(30) == 0
     print(f"\n{(folder / 'log').read_text()}")
@@ -97,14 +121,17 @@ def shown(what: str, took: list[float], memory_mb: int) -> None:
 
 @pytest.mark.parametrize("kind", ["nothing", *KINDS])
 def test_an_honest_client_is_answered_and_memory_is_bounded(served: Served, kind: str) -> None:
-    with served.honest() as client:
+    over_tls = kind in TLS_KINDS
+    with served.honest(over_tls=over_tls) as client:
         before = asked_for(client, 1.0)
         if kind == "nothing":
             shown(kind, before, served.memory_mb("VmRSS"))
             return
-        with hostile_clients(kind, served.port):
+        with hostile_clients(kind, served.ports[over_tls]):
             took = asked_for(client, SECONDS)
-            with served.honest() as another:  # there is room for it, too
+            began = time.monotonic()
+            with served.honest(over_tls=over_tls) as another:  # there is room for it, too
+                print(f"another was connected after {(time.monotonic() - began) * 1_000:.0f} ms")
                 took += asked_for(another, 1.0)
         shown(kind, took, served.memory_mb("VmHWM"))
     assert served.memory_mb("VmHWM") < MOST_MEMORY_MB

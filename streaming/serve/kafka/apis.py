@@ -4,9 +4,10 @@ Any other request closes the connection, as a broker does. docs/clients.md conta
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from decoders.messages import APIS, Columns, Pieces, Request, response_bytes, response_pieces
 from decoders.messages.reader import Message
@@ -86,13 +87,23 @@ def _answer_versions(request: Message, view: RequestContext) -> Message:
 
 def _error_of_client(request: Message, view: RequestContext) -> Error:
     """Check the name of a client, and the cluster and node that it means to reach (KIP-1242)."""
-    named = (request.get("clientSoftwareName"), request.get("clientSoftwareVersion"))
     meant = (request.get("clusterId"), request.get("nodeId", NONE))
-    is_odd = any(name is not None and not _SOFTWARE.fullmatch(name) for name in named)
+    is_odd = not _are_in_form(_named(request))
     if is_odd or (meant[0] is None) != (meant[1] == NONE):
         return Error.INVALID_REQUEST
     is_ours = meant in {(None, NONE), (view.cluster_id, NODE_ID)}
     return Error.NONE if is_ours else Error.REBOOTSTRAP_REQUIRED
+
+
+def _named(request: Message) -> Sequence[str]:
+    """Return the name and version of the client's software; none before version 3 (KIP-511)."""
+    is_named = "clientSoftwareName" in request
+    return [request["clientSoftwareName"], request["clientSoftwareVersion"]] if is_named else []
+
+
+def _are_in_form(named: Sequence[str]) -> bool:
+    """Return whether name and version are as Kafka's ApiVersionsRequest demands."""
+    return all(map(_SOFTWARE.fullmatch, named))
 
 
 def _ranges(versions: Mapping[int, range]) -> list[Message]:
@@ -328,24 +339,43 @@ _OFFERED: Final = {
 }
 
 
-def answer(request: Request, view: RequestContext) -> bytes | Pieces:
-    """Return the response to a request as bytes to send; raises `UnansweredError` where there is none."""
+class Response(NamedTuple):
+    """A response: the bytes to send, and the number of errors in it by code, without NONE. `refusal` is that
+    of the `RequestContext`."""
+
+    api_key: int
+    data: bytes | Pieces
+    errors: Mapping[int, int]
+    refusal: str | None = None
+
+    @property
+    def whole(self) -> bytes:
+        """The bytes at once; only one time where they are in pieces."""
+        return b"".join(self.data) if isinstance(self.data, Pieces) else self.data
+
+
+def answer(request: Request, view: RequestContext) -> Response:
+    """Return the response to a request; raises `UnansweredError` where there is none."""
     if request.body is None:  # ApiVersions of an unknown version
         body = {"errorCode": Error.UNSUPPORTED_VERSION, "apiKeys": _ranges(_ONLY_VERSIONS)}
-        return response_bytes(request.api_key, 0, request.correlation_id, body)
+        return written(request._replace(api_version=0), body)
     row = _row_of(request, view)
     make = row.answer
     if row.answer_many and row.is_of_columns(request.body) and weight_of(request, view) > MANY:
         make = row.answer_many
-    body = make(request.body, view)
-    about = (request.api_key, request.api_version, request.correlation_id, body)
+    response = written(request, make(request.body, view))
+    _refuse_longer(response.data.size if isinstance(response.data, Pieces) else len(response.data))
+    return response._replace(refusal=view.refusal)
+
+
+def written(request: Request, body: Message) -> Response:
+    """Write the body of the response to a request."""
+    about, errors = (request.api_key, request.api_version, request.correlation_id, body), Counter[int]()
     if not any(isinstance(value, Columns) for value in body.values()):
-        data = response_bytes(*about)
-        _refuse_longer(len(data))
-        return data
-    pieces = response_pieces(*about, piece_bytes=_PIECE_BYTES)
-    _refuse_longer(pieces.size)
-    return b"".join(pieces) if pieces.size <= _PIECE_BYTES else pieces
+        return Response(request.api_key, response_bytes(*about, errors=errors), errors)
+    pieces = response_pieces(*about, piece_bytes=_PIECE_BYTES, errors=errors)
+    data = b"".join(pieces) if pieces.size <= _PIECE_BYTES else pieces
+    return Response(request.api_key, data, errors)
 
 
 _ONLY_VERSIONS: Final = {_API_VERSIONS: ADVERTISED[_API_VERSIONS]}
@@ -389,7 +419,7 @@ def reads_tables(request: Request, view: RequestContext) -> bool:
     return request.body is not None and _row_of(request, view).reads_tables(request.body)
 
 
-def answer_later(request: Request, view: RequestContext) -> bytes | Pieces:
+def answer_later(request: Request, view: RequestContext) -> Response:
     """Return the response that makes clients retry, when there is no time for the real one; raises
     `BusyError` for an API without such an error."""
     if not _row_of(request, view).can_wait:
@@ -412,10 +442,10 @@ class ResponseCache:
 
     def __init__(self) -> None:
         self._of: tuple[MemorySnapshot | None, int] = (None, 0)
-        self._answers: dict[_Key, bytes] = {}
+        self._answers: dict[_Key, Response] = {}
         self._bytes_left = _KEPT_BYTES
 
-    def answer(self, frame: bytes, view: RequestContext) -> bytes | None:
+    def answer(self, frame: bytes, view: RequestContext) -> Response | None:
         """Return the cached response to the same request, if any; those about the past are not cached."""
         if view.as_of is not None or view.refusal is not None:
             return None
@@ -423,17 +453,20 @@ class ResponseCache:
         if self._of[0] is not view.snapshot or self._of[1] != second:
             self._of, self._bytes_left = (view.snapshot, second), _KEPT_BYTES
             self._answers = {}
-        made = self._answers.get(_key(frame, view))
-        return None if made is None else made[: _ID.start] + frame[_ID] + made[_ID.stop :]
+        kept = self._answers.get(_key(frame, view))
+        if kept is None:
+            return None
+        return kept._replace(data=kept.whole[: _ID.start] + frame[_ID] + kept.whole[_ID.stop :])
 
-    def keep(self, frame: bytes, request: Request, view: RequestContext, made: bytes) -> None:
-        """Cache a response to the request that `answer` was last called for, if there is room."""
+    def keep(self, frame: bytes, view: RequestContext, response: Response) -> None:
+        """Cache a response, which is not in pieces, to the request that `answer` was last called for, if
+        there is room."""
         if view.as_of is not None or view.refusal is not None:
             return
-        size = len(frame) + len(made) + _KEPT_BESIDE
-        if request.api_key != _API_VERSIONS and size <= self._bytes_left:  # ApiVersions also changes `client`
+        size = len(frame) + len(response.whole) + _KEPT_BESIDE
+        if response.api_key != _API_VERSIONS and size <= self._bytes_left:  # ApiVersions changes `client`
             self._bytes_left -= size
-            self._answers[_key(frame, view)] = made
+            self._answers[_key(frame, view)] = response
 
 
 def _key(frame: bytes, view: RequestContext) -> _Key:
@@ -441,11 +474,11 @@ def _key(frame: bytes, view: RequestContext) -> _Key:
 
 
 def client_of(request: Request, client: Client) -> Client:
-    """Return the client with its software, if this request contains it."""
-    if request.api_key != _API_VERSIONS or request.body is None or "clientSoftwareName" not in request.body:
+    """Return the client with its software, if this request contains it in Kafka's form."""
+    if request.api_key != _API_VERSIONS or request.body is None:
         return client
-    body = request.body
-    return replace(client, software=body["clientSoftwareName"], version=body["clientSoftwareVersion"])
+    named = _named(request.body)
+    return replace(client, software=named[0], version=named[1]) if named and _are_in_form(named) else client
 
 
 def _row_of(request: Request, view: RequestContext) -> Answered:

@@ -17,9 +17,10 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from decoders.errors import DecodeError, ErrorKind
-from decoders.messages import Pieces, Request, read_request, response_bytes
+from decoders.messages import Pieces, Request, read_request
 from streaming.serve.kafka.apis import (
     MANY,
+    Response,
     ResponseCache,
     answer,
     answer_later,
@@ -27,16 +28,25 @@ from streaming.serve.kafka.apis import (
     reads_tables,
     size_of,
     weight_of,
+    written,
 )
-from streaming.serve.kafka.limits import BusyError, Closed, Limits, UnansweredError, UnreadError
+from streaming.serve.kafka.limits import (
+    BusyError,
+    Closed,
+    Limits,
+    PrincipalError,
+    UnansweredError,
+    UnreadError,
+)
 from streaming.serve.kafka.principals import Principal
-from streaming.serve.kafka.sasl.sign_in import AUTHENTICATE, HANDSHAKE, SignIn, SignInError, Tokens
+from streaming.serve.kafka.sasl.sign_in import AUTHENTICATE, HANDSHAKE, Reply, SignIn, SignInError, Tokens
 from streaming.serve.kafka.security import Security, subject_of
 from streaming.serve.kafka.view import Address, Client, RequestContext, short
 from streaming.serve.memory.snapshot import MemorySnapshot
 
 _SIZE: Final = struct.Struct(">i")
 _API_KEY: Final = struct.Struct(">h")  # at the start of a frame
+_API_KEY_AND_VERSION: Final = struct.Struct(">hh")
 _CLIENT_ID: Final = struct.Struct(">8xh")  # the length of the client id before it, in every version
 _LARGE_FRAME: Final = 4 * 1024  # takes a millisecond or more to read and weigh
 _AHEAD: Final = 64 * 1024  # received bytes at which reading pauses while a response is being computed
@@ -64,6 +74,9 @@ class ConnectionOwner(Protocol):
         """Reserve memory for a large frame, or release it (negative size); return false if there is too
         little."""
 
+    def admitted(self, connection: "Connection", principal: Principal) -> bool:
+        """Count a connection whose client has signed in; return false if its principal has too many."""
+
     def ended(self, connection: "Connection") -> bool:
         """Stop counting a connection whose client has sent EOF, and may be gone; return whether it may still
         get its responses: only few such connections are kept."""
@@ -73,13 +86,14 @@ class ConnectionOwner(Protocol):
     def closing(self, reason: Closed, why: str = "") -> None:
         """Count a connection that we close, and log why if that is worth a message."""
 
-    def view(
-        self, reached: Address, client: Client, principal: Principal | None, number: int
-    ) -> RequestContext:
-        """Return the present input of a response, on the connection of this number."""
+    def view(self, connection: "Connection", client: Client, principal: Principal | None) -> RequestContext:
+        """Return the present input of a response."""
 
-    def asked(self, api_key: int) -> None:
+    def asked(self, api_key: int, version: int, client: Client) -> None:
         """Count a readable request."""
+
+    def answered(self, response: Response, who: str) -> None:
+        """Count the errors in a response, and log those that refuse a client, which is called `who`."""
 
     def elsewhere(self, asker: Hashable, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Run work that takes a while on a thread, one piece after the other and askers in rotation, while
@@ -87,6 +101,9 @@ class ConnectionOwner(Protocol):
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Run work that takes long on a second thread, so that it does not delay `elsewhere`."""
+
+    async def may_shake_hands(self, peer: str) -> None:
+        """Wait until the handshake of another connection may begin."""
 
     def turn(self, asker: Hashable) -> AbstractAsyncContextManager[object]:
         """Wait for a turn to compute and send a large response; raises `BusyError` if that takes too long."""
@@ -131,9 +148,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = self._socket = transport
         own = transport.get_extra_info("sockname")
-        self._reached = Address(*own[:2])
+        self.reached = Address(*own[:2])  # as the client reaches us
         self._peer = str((transport.get_extra_info("peername") or ("?",))[0])
         transport.set_write_buffer_limits(high=_BUFFERED)
         sock = transport.get_extra_info("socket")
@@ -143,6 +160,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
         elif self._security.tls is not None:
             self._is_shaking_hands = True
+            transport.pause_reading()  # what comes is for TLS
             self._start(self._shake_hands())
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -151,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_taken:
             self._listener.closed(self)
         self._reserve(0)
+        self._transport = self._socket  # no cycle with TLS: its 256 KiB would wait for the garbage collector
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that all connections share: its bytes are copied at once."""
@@ -190,6 +209,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._peer
 
     @property
+    def _who(self) -> str:
+        """The client in messages."""
+        return self._peer if self._principal is None else f"{self._peer} ({self._principal.name})"
+
+    @property
     def asker(self) -> Hashable:
         """With whom the connection shares turns: its principal or, without one, its address."""
         return self._principal or self._peer
@@ -199,6 +223,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _shake_hands(self) -> None:
         """Negotiate TLS on this connection, which counts from its first byte."""
         assert self._security.tls is not None
+        await self._listener.may_shake_hands(self._peer)
         try:
             transport = await asyncio.get_running_loop().start_tls(
                 self._transport,
@@ -210,6 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         except OSError as error:  # also of TLS
             transport, why = None, getattr(error, "reason", None) or str(error) or type(error).__name__
+            error.__traceback__ = None  # no cycle here either
         else:
             why = "the client has gone"
         if transport is None:  # asyncio has closed the connection, perhaps without telling us
@@ -220,13 +246,19 @@ class Connection(asyncio.BufferedProtocol):
         self._transport, self._is_shaking_hands = transport, False
         if self._security.certified is not None:
             self._certified = self._principal_of_certificate(self._security.certified)
+            self._admit(self._certified)
 
     def _principal_of_certificate(self, certified: Mapping[str, Principal]) -> Principal:
         shown = self._transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         subject = subject_of(shown) if shown else "no certificate"
         if subject not in certified:
-            raise TlsError(f"{self._peer}: expected the certificate of a principal, found {short(subject)}")
+            raise TlsError(f"expected the certificate of a principal, found {short(subject)}")
         return certified[subject]
+
+    def _admit(self, principal: Principal) -> None:
+        if not self._listener.admitted(self, principal):
+            most = self._listener.limits.connections_per_principal
+            raise PrincipalError(f"expected at most {most}, found one more")
 
     @property
     def _principal(self) -> Principal | None:
@@ -247,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _authenticate(self, frame: bytes, sign_in: SignIn) -> None:
         """Answer a frame that belongs to signing in; raises `SignInError` after the answer if it failed."""
         if sign_in.tokens is Tokens.RAW:
-            reply = await sign_in.authenticate(frame)
+            reply = await self._reply(frame, sign_in)
             if not reply.refused:
                 self._transport.write(_SIZE.pack(len(reply.token)) + reply.token)
             self._refuse(reply.refused)
@@ -260,11 +292,18 @@ class Connection(asyncio.BufferedProtocol):
             body = sign_in.handshake(mechanism, request.api_version)
             refused = "another SASL mechanism than those of principals" if body["errorCode"] else ""
         else:
-            reply = await sign_in.authenticate(request.body["authBytes"])
+            reply = await self._reply(request.body["authBytes"], sign_in)
             body, refused = reply.body(), reply.refused
-        about = (request.api_key, request.api_version, request.correlation_id)
-        self._transport.write(response_bytes(*about, body))
+        self._write(written(request, body))
         self._refuse(refused)
+
+    async def _reply(self, token: bytes, sign_in: SignIn) -> Reply:
+        """Return the reply to a token; raises `PrincipalError` in place of the one that signs in."""
+        was_signed_in = self._has_signed_in
+        reply = await sign_in.authenticate(token)
+        if sign_in.principal is not None and not was_signed_in:
+            self._admit(sign_in.principal)
+        return reply
 
     def _refuse(self, why: str) -> None:
         if why:
@@ -342,8 +381,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._start(self._read_elsewhere(frame))
                 return
             view = self._view()
-            made = self._listener.kept.answer(frame, view)
-            if made is not None:
+            response = self._listener.kept.answer(frame, view)
+            if response is not None:
                 self._asked(frame)
             else:
                 request, view, weight = self._read(frame)
@@ -352,10 +391,10 @@ class Connection(asyncio.BufferedProtocol):
                 if is_long or reads_tables(request, view):
                     self._start(self._answer_elsewhere(request))
                     return
-                small = answer(request, view)
-                made = small if isinstance(small, bytes) else b"".join(small)
-                self._listener.kept.keep(frame, request, view, made)
-            self._transport.write(made)
+                response = answer(request, view)
+                response = response._replace(data=response.whole)
+                self._listener.kept.keep(frame, view, response)
+            self._write(response)
         except Exception as error:
             self._give_up(error)
 
@@ -368,26 +407,30 @@ class Connection(asyncio.BufferedProtocol):
 
     def _asked(self, frame: bytes) -> None:
         """Count a readable request; on the event loop, because counters are not thread-safe."""
-        (api_key,) = _API_KEY.unpack_from(frame)
-        self._listener.asked(api_key)
+        client = self._client if self._has_signed_in else Client()  # what strangers say is not kept
+        api_key, version = _API_KEY_AND_VERSION.unpack_from(frame)
+        self._listener.asked(api_key, version, client)
+
+    def _write(self, response: Response) -> None:
+        """Write a response that is not in pieces."""
+        self._listener.answered(response, self._who)
+        self._transport.write(response.whole)
 
     def _give_up(self, error: BaseException) -> None:
         match error:
-            case SignInError():
-                self._close(error.reason, f"{self._peer}: {error}")
             case UnansweredError():
                 self._close(error.reason, str(error))
             case DecodeError(kind=ErrorKind.TOO_LARGE):
                 self._close(Closed.SIZE, error.reason)
             case DecodeError():
-                self._close(Closed.REQUEST)
+                self._close(Closed.REQUEST, short(error.reason))
             case _:
                 self._close(Closed.FAILED, f"{type(error).__name__}: {error}")
 
     def _close(self, reason: Closed, why: str = "") -> None:
         """Close the connection for a reason; at once if the client does not read."""
         if not self._transport.is_closing():
-            self._listener.closing(reason, why)
+            self._listener.closing(reason, f"{self._who}: {why}" if why else self._who)
         if reason is Closed.UNREAD:
             self._transport.abort()
         else:
@@ -422,9 +465,9 @@ class Connection(asyncio.BufferedProtocol):
             await self._send(await self._listener.at_length(self._made, request), has_turn=True)
 
     async def _answer_elsewhere(self, request: Request) -> None:
-        made, sized = await self._listener.elsewhere(self.asker, self._made_unless_large, request)
-        if made is not None:
-            await self._send(made)
+        response, sized = await self._listener.elsewhere(self.asker, self._made_unless_large, request)
+        if response is not None:
+            await self._send(response)
             return
         try:
             async with self._listener.turn(self.asker):
@@ -433,9 +476,9 @@ class Connection(asyncio.BufferedProtocol):
             await self._send(await self._listener.elsewhere(self.asker, answer_later, request, self._view()))
 
     def _view(self) -> RequestContext:
-        return self._listener.view(self._reached, self._client, self._principal, id(self))
+        return self._listener.view(self, self._client, self._principal)
 
-    def _made_unless_large(self, request: Request) -> tuple[bytes | Pieces | None, MemorySnapshot]:
+    def _made_unless_large(self, request: Request) -> tuple[Response | None, MemorySnapshot]:
         """Compute a response unless it is large, or not in the snapshot (None); return also the snapshot that
         this was decided by."""
         view, limits = self._view(), self._listener.limits
@@ -444,15 +487,17 @@ class Connection(asyncio.BufferedProtocol):
         is_large = is_large or reads_tables(request, view)
         return None if is_large else answer(request, view), view.snapshot
 
-    def _made(self, request: Request, sized: MemorySnapshot | None = None) -> bytes | Pieces:
+    def _made(self, request: Request, sized: MemorySnapshot | None = None) -> Response:
         """Compute a response from the present snapshot, which may be newer than the one it was `sized` by."""
         view = self._view()
         if view.snapshot is not sized:
             size_of(request, view)
         return answer(request, view)
 
-    async def _send(self, made: bytes | Pieces, *, has_turn: bool = False) -> None:
+    async def _send(self, response: Response, *, has_turn: bool = False) -> None:
         """Send a response as the client reads it, within `Limits.may_take_s`."""
+        self._listener.answered(response, self._who)
+        made = response.data
         pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
         sent, waited_s = 0, 0.0
         while (piece := await self._next(pieces, is_made=isinstance(made, bytes))) is not None:
@@ -486,17 +531,21 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent, self._sent_at = unsent, now
         if now - self._sent_at > limits.unread_s:
             self._close(Closed.UNREAD)
-        elif not self._is_waiting and self._is_late(now, limits):
-            self._close(Closed.IDLE)
+        elif not self._is_waiting and (late := self._late(now, limits)):
+            self._close(*late)
 
-    def _is_late(self, now: float, limits: Limits) -> bool:
+    def _late(self, now: float, limits: Limits) -> tuple[Closed, str] | None:
+        """Return for which reason, and why, the client has taken too long; None: it has not."""
         opened_s = now - self._opened_at
         if not self._has_asked and opened_s > limits.first_frame_s:
-            return True
+            return Closed.LATE, f"expected a request within {limits.first_frame_s:g} s of connecting"
         if not self._has_signed_in and opened_s > limits.sign_in_s:
-            return True
-        since, limit = (self._begun_at, limits.frame_s) if self._received else (self._asked_at, limits.idle_s)
-        return now - since > limit
+            return Closed.LATE, f"expected signing in within {limits.sign_in_s:g} s of connecting"
+        if self._received and now - self._begun_at > limits.frame_s:
+            return Closed.LATE, f"expected the rest of a request within {limits.frame_s:g} s"
+        if not self._received and now - self._asked_at > limits.idle_s:
+            return Closed.IDLE, ""
+        return None
 
     def close(self) -> None:
         """Close the connection after what was already sent."""

@@ -37,6 +37,7 @@ class Limits:
     frames_bytes: int = 64 * 1024 * 1024
     connections: int = 1_000
     connections_per_address: int = 250
+    connections_per_principal: int = 250
     ended_connections: int = 100
     handshake_s: float = 5.0
     sign_in_s: float = 10.0
@@ -64,13 +65,15 @@ class Closed(StrEnum):
 
     CONNECTIONS = "connections"  # the limit is reached
     ADDRESS = "address"  # the limit of connections from one address is reached
+    PRINCIPAL = "principal"  # the limit of connections of one principal is reached
     SIZE = "size"  # a request or its response is too large
     MEMORY = "memory"  # large requests reach their limit in total
     TLS = "tls"  # TLS could not be negotiated, or the certificate of the client is no principal's
     SIGN_IN = "sign_in"  # a request without signing in, or the client failed to
     REQUEST = "request"  # a request cannot be read, or has no response
     BUSY = "busy"  # the turn did not come in time, and the response has no error for this
-    IDLE = "idle"  # no request in time, or an incomplete one
+    LATE = "late"  # the first request, the rest of one, or signing in did not come in time
+    IDLE = "idle"  # no further request in a long time
     UNREAD = "unread"  # the client does not read the response
     FAILED = "failed"  # a response could not be computed, through no fault of the client
 
@@ -79,6 +82,12 @@ class UnansweredError(Exception):
     """A request has no response, and the connection must be closed for `reason`."""
 
     reason = Closed.REQUEST
+
+
+class PrincipalError(UnansweredError):
+    """The principal of a client that signs in has too many connections."""
+
+    reason = Closed.PRINCIPAL
 
 
 class TooLargeError(UnansweredError):

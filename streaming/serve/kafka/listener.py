@@ -16,8 +16,9 @@ from decoders.messages import APIS, prepare
 from streaming.common.rate_limits import RateLimitedLog
 from streaming.common.times import now_ms
 from streaming.model.errors import OffsetlakeError
-from streaming.serve.kafka.apis import ResponseCache
+from streaming.serve.kafka.apis import Response, ResponseCache
 from streaming.serve.kafka.connection import Connection
+from streaming.serve.kafka.counts import Counts
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import BusyError, Closed, Limits
 from streaming.serve.kafka.moments import Moments, NoMoment
@@ -43,14 +44,20 @@ _NOTHING: Final = MemorySnapshot.none()
 _SAID: Final[Mapping[Closed, str]] = {
     Closed.CONNECTIONS: "more connections than are allowed, closing one",
     Closed.ADDRESS: "more connections from one address than are allowed, closing one",
+    Closed.PRINCIPAL: "more connections of one principal than are allowed, closing one",
     Closed.SIZE: "a request asks for more than fits into one response, closing the connection",
     Closed.MEMORY: "large requests take more memory than they are allowed together, closing one of them",
     Closed.BUSY: "large responses take too long, closing the connection of one that waits",
     Closed.TLS: "TLS with a client failed, closing the connection",
     Closed.SIGN_IN: "a client has not signed in, closing the connection",
+    Closed.REQUEST: "a request cannot be read or is not supported, closing the connection",
+    Closed.LATE: "a client takes too long, closing the connection",
+    Closed.UNREAD: "a client does not read its response, closing the connection",
     Closed.FAILED: "building a response failed, closing the connection",
 }
-"""The messages of closed connections, for the reasons that are worth a message."""
+"""The messages of closed connections; none for one that was idle, which is usual."""
+
+_UNAUTHORIZED: Final = frozenset(error for error in Error if error.name.endswith("_AUTHORIZATION_FAILED"))
 
 
 class KafkaListenerError(OffsetlakeError):
@@ -77,10 +84,10 @@ def _cluster_id(text: str) -> str:
 @dataclass(frozen=True)
 class Past:
     """How a listener answers about the past: the moment of each client, and a function that returns the
-    snapshot of a moment (ms) to a connection, by its number (`PastSnapshots.get`)."""
+    snapshot of a moment (ms) to a connection, by its number and asker (`PastSnapshots.get`)."""
 
     moments: Moments
-    snapshot: Callable[[int, int], MemorySnapshot | Unavailable | None]
+    snapshot: Callable[[int, int, Hashable], MemorySnapshot | Unavailable | None]
 
 
 class KafkaListener:
@@ -123,10 +130,13 @@ class KafkaListener:
         self._connections: set[Connection] = set()
         self._ended: set[Connection] = set()  # their clients have sent EOF
         self._by_address: Counter[str] = Counter()  # connections that have not ended
+        self._admitted: dict[
+            Connection, str
+        ] = {}  # of these, the signed-in ones with the names of principals
         self._reserved = 0  # bytes, for large frames
         self._turns = Turns(self.limits.large_answers)
-        self._requests: Counter[int] = Counter()
-        self._closed: Counter[Closed] = Counter()
+        self._handshakes = Turns(1)
+        self.counts = Counts()
         self._worker = Worker("offsetlake-answers")
         self._large_worker = Worker("offsetlake-large-answers")
 
@@ -199,14 +209,6 @@ class KafkaListener:
     def connections(self) -> int:
         return len(self._connections)
 
-    def requests(self) -> dict[str, int]:
-        """Return the number of readable requests so far, by Kafka's name of the API."""
-        return {api.name: self._requests[key] for key, api in APIS.items()}
-
-    def closed_connections(self) -> dict[str, int]:
-        """Return the number of connections that we have closed, by reason."""
-        return {reason.value: self._closed[reason] for reason in Closed}
-
     # --- for connections (`connection.ConnectionOwner`) --------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
@@ -227,8 +229,18 @@ class KafkaListener:
         self._reserved += size
         return True
 
+    def admitted(self, connection: Connection, principal: Principal) -> bool:
+        names = Counter(self._admitted.values())
+        if names[principal.name] >= self.limits.connections_per_principal:
+            return False
+        self._admitted[connection] = principal.name
+        return True
+
     def ended(self, connection: Connection) -> bool:
-        if len(self._ended) >= self.limits.ended_connections:
+        most = self.limits.ended_connections
+        if len(self._ended) >= most:
+            why = f"expected at most {most} that wait for responses after EOF, found one more"
+            self.closing(Closed.CONNECTIONS, f"{why}, from {connection.peer}")
             return False
         self._uncount(connection)
         self._ended.add(connection)
@@ -243,26 +255,25 @@ class KafkaListener:
         if connection in self._connections and connection not in self._ended:
             self._by_address[connection.peer] -= 1
             self._by_address += Counter()  # without addresses that have none
+            self._admitted.pop(connection, None)
 
     def closing(self, reason: Closed, why: str = "") -> None:
-        self._closed[reason] += 1
+        self.counts.add_closed(reason)
         if reason in _SAID:
             self._limited_log.warning(reason, f"{_SAID[reason]}: {why}" if why else _SAID[reason])
 
-    def view(
-        self, reached: Address, client: Client, principal: Principal | None, number: int
-    ) -> RequestContext:
-        view = self._present(reached, client, principal)
+    def view(self, connection: Connection, client: Client, principal: Principal | None) -> RequestContext:
+        view = self._present(connection.reached, client, principal)
         moment = None if self._past is None else self._past.moments.of(client.id)
-        return view if moment is None else self._as_of(moment, number, view)
+        return view if moment is None else self._as_of(moment, connection, view)
 
-    def _as_of(self, moment: int | NoMoment, number: int, view: RequestContext) -> RequestContext:
+    def _as_of(self, moment: int | NoMoment, connection: Connection, view: RequestContext) -> RequestContext:
         """Return the input of a response about the past."""
         assert self._past is not None
         if isinstance(moment, NoMoment):
             self._limited_log.warning("moment", f"refusing a client that asks for the past: {moment.why}")
             return replace(view, snapshot=_NOTHING, refusal=moment.why)
-        found = self._past.snapshot(moment, number)
+        found = self._past.snapshot(moment, id(connection), connection.asker)
         view = replace(
             view,
             snapshot=found if isinstance(found, MemorySnapshot) else _NOTHING,
@@ -288,14 +299,31 @@ class KafkaListener:
             past_ends=self._past_ends,
         )
 
-    def asked(self, api_key: int) -> None:
-        self._requests[api_key] += 1
+    def asked(self, api_key: int, version: int, client: Client) -> None:
+        self.counts.add_request(api_key, version, client)
+
+    def answered(self, response: Response, who: str) -> None:
+        self.counts.add_errors(response)
+        if response.refusal is not None:  # is logged with its reason
+            return
+        for code in _UNAUTHORIZED & response.errors.keys():
+            error, api = Error(code).name, APIS[response.api_key].name
+            self._limited_log.warning(error, f"refusing a request: {who}: {api}: {error}")
 
     def elsewhere(self, asker: Hashable, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return self._worker.do(lambda: work(*arguments), asker)
 
     def at_length(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return self._large_worker.do(lambda: work(*arguments))
+
+    async def may_shake_hands(self, peer: str) -> None:
+        """Let one handshake begin in each pass of the event loop, addresses in rotation: each takes about a
+        millisecond, and a thousand would delay everyone."""
+        await self._handshakes.take(peer)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._handshakes.give_back(peer)
 
     @asynccontextmanager
     async def turn(self, asker: Hashable) -> AsyncIterator[None]:

@@ -2,13 +2,14 @@
 
 A snapshot takes as much memory as the newest one, and reading it takes seconds. So at most `PastLimits.held`
 are held, and one is read at a time. Everyone may ask for any moment, also thousands of them: each client has
-one place in the queue, whatever it asks for, and the snapshot that goes is the one that was not asked for the
-longest. One that is in use stays, but not for ever while others wait.
+one place in the queue, whatever it asks for, and askers take turns, however many clients each has. The
+snapshot that goes is the one that was not asked for the longest. One that is in use stays, but not for ever
+while others wait.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final, NamedTuple
@@ -68,6 +69,11 @@ class PastCounts(NamedTuple):
     built: int
 
 
+class _Client(NamedTuple):
+    number: int
+    asker: Hashable
+
+
 class _Key(NamedTuple):
     root: str
     moment: int
@@ -98,14 +104,19 @@ class PastSnapshots(OnDemand):
         self._clock = clock
         self._limited_log = RateLimitedLog(_log)
         self._held: dict[_Key, _Held] = {}
-        self._wanted: dict[int, _Wanted] = {}  # by client, in the order of their turns
+        self._wanted: dict[_Client, _Wanted] = {}  # in the order of their turns
+        self._served_at: dict[Hashable, float] = {}  # askers that wait again
         self._failed: dict[_Key, tuple[Unavailable, float]] = {}
         self._built: Counter[str] = Counter()
 
-    def get(self, tables: Tables, moment: int, client: int) -> MemorySnapshot | Unavailable | None:
+    def get(
+        self, tables: Tables, moment: int, client: int, asker: Hashable = None
+    ) -> MemorySnapshot | Unavailable | None:
         """Return the snapshot of a moment (ms), or why there is none; None: not read yet, ask again.
 
-        `client` (any number) has one place in the queue: with another moment it goes to the end.
+        `client` (any number) has one place in the queue: with another moment it goes to the end. Of the
+        askers in the queue (each a principal or an address), the one whose last snapshot is the longest ago
+        is next.
         """
         key, now = _Key(tables.root, moment), monotonic()
         with self.changed:
@@ -115,7 +126,7 @@ class PastSnapshots(OnDemand):
             failed, until = self._failed.get(key, (None, 0.0))
             if failed is not None and now < until:
                 return failed
-            self._want(key, tables, client, now)
+            self._want(key, tables, _Client(client, asker), now)
         return None
 
     def counts(self, root: str) -> PastCounts:
@@ -125,7 +136,7 @@ class PastSnapshots(OnDemand):
 
     # --- the queue, with `changed` held ------------------------------------------------------------------
 
-    def _want(self, key: _Key, tables: Tables, client: int, now: float) -> None:
+    def _want(self, key: _Key, tables: Tables, client: _Client, now: float) -> None:
         wanted = self._wanted.get(client)
         if wanted is None or wanted.key != key:
             if wanted is None and len(self._wanted) >= self._limits.places:
@@ -166,7 +177,16 @@ class PastSnapshots(OnDemand):
     def _next(self) -> _Wanted | None:
         now = monotonic()
         room_s = self._room_s(now)
-        return next((one for one in self._wanted.values() if self._due_s(one, room_s, now) <= 0), None)
+        due = [client for client, one in self._wanted.items() if self._due_s(one, room_s, now) <= 0]
+        if not due:
+            return None
+        client = min(due, key=lambda one: self._served_at.get(one.asker, 0.0))
+        wanted = self._wanted[client]
+        if wanted.is_known:
+            waiting = {one.asker for one in self._wanted}
+            self._served_at = {one: at for one, at in self._served_at.items() if one in waiting}
+            self._served_at[client.asker] = now
+        return wanted
 
     def _make_room(self) -> None:
         now = monotonic()

@@ -42,8 +42,9 @@ def job_series(source: MetricsSource) -> Iterator[Series]:
         yield _labelled("alerts_undelivered", labels, counts.values())
     yield from _counters(source)
     if source.kafka is not None:
-        requests = source.kafka.requests
-        yield _labelled("kafka_requests_total", {"api": list(requests)}, requests.values())
+        yield _by_two("kafka_requests_total", source.kafka.requests)
+        yield _by_two("kafka_client_requests_total", source.kafka.software)
+        yield _by_two("kafka_errors_total", source.kafka.errors)
         yield _single("kafka_connections", source.kafka.connections)
         closed = source.kafka.closed
         yield _labelled("kafka_connections_closed_total", {"reason": list(closed)}, closed.values())
@@ -122,6 +123,13 @@ def _counters(source: MetricsSource) -> Iterator[Series]:
 
 def _single(name: str, value: float) -> Series:
     return _labelled(name, {}, [value])
+
+
+def _by_two(name: str, counts: Mapping[tuple[str, str], int]) -> Series:
+    """Return the series of a metric with two labels, by their values."""
+    labels = BY_NAME[name].labels
+    texts = {label: [label_value(pair[place]) for pair in counts] for place, label in enumerate(labels)}
+    return _labelled(name, texts, counts.values())
 
 
 def _labelled(name: str, labels: Mapping[str, list[str]], values: Iterable[float]) -> Series:

@@ -19,10 +19,13 @@ STEPS: Final = ("assessment", "bytes")
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaCounts:
-    """Counts of the Kafka listeners: responses by name of the API, open connections, closed connections by
-    reason, and snapshots of past moments (None: no listener answers about the past)."""
+    """Counts of the Kafka listeners: requests by API and version, and by name and version of the client's
+    software, errors in responses by API and error, open connections, closed connections by reason, and
+    snapshots of past moments (None: no listener answers about the past)."""
 
-    requests: Mapping[str, int]
+    requests: Mapping[tuple[str, str], int]
+    software: Mapping[tuple[str, str], int]
+    errors: Mapping[tuple[str, str], int]
     connections: int
     closed: Mapping[str, int]
     past: PastCounts | None = None

@@ -1,12 +1,13 @@
 """Collects the input of metrics from the parts of `serve`, for the HTTP listener."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from streaming.alerts.rules import RULES
 from streaming.common.rate_limits import end_together
@@ -26,6 +27,8 @@ from streaming.serve.page.pages import Pages
 from streaming.settings.model import Settings
 
 _log = logging.getLogger(__name__)
+
+_Counted = TypeVar("_Counted")
 
 _RULES: Final = tuple(rule.id for rule in RULES)
 
@@ -135,16 +138,21 @@ def _counts(listeners: Sequence[KafkaListener], past: PastCounts | None) -> Kafk
     if not listeners:
         return None
     return KafkaCounts(
-        requests=_summed([one.requests() for one in listeners]),
+        requests=_summed([one.counts.requests() for one in listeners]),
+        software=_summed([one.counts.software() for one in listeners]),
+        errors=_summed([one.counts.errors() for one in listeners]),
         connections=sum(one.connections for one in listeners),
-        closed=_summed([one.closed_connections() for one in listeners]),
+        closed=_summed([one.counts.closed() for one in listeners]),
         past=past,
     )
 
 
-def _summed(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    """Add up the counts of all listeners; all have the same names."""
-    return {name: sum(one[name] for one in counts) for name in counts[0]}
+def _summed(counts: Sequence[Mapping[_Counted, int]]) -> Mapping[_Counted, int]:
+    """Add up the counts of all listeners."""
+    summed = Counter[_Counted]()
+    for one in counts:
+        summed.update(one)
+    return summed
 
 
 def _version() -> str:

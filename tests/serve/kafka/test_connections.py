@@ -13,7 +13,7 @@ from kafka_clients import wait_until
 from listening import Client, Listening, listening
 from table_batches import append, groups_of_offsets
 
-from decoders.messages import Pieces, Request, request_bytes
+from decoders.messages import Request, request_bytes
 from streaming.common.times import now_ms
 from streaming.demo.local_broker import free_ports
 from streaming.model.progress import PartitionProgress
@@ -207,7 +207,7 @@ def test_there_are_only_so_many_connections(endpoint: Listening) -> None:
 def closed(endpoint: Listening) -> dict[str, int]:
     """Return how many connections the endpoint has closed, by the reason."""
     assert endpoint.listener is not None
-    return endpoint.listener.closed_connections()
+    return endpoint.listener.counts.closed()
 
 
 def _answers(endpoint: Listening) -> bool:
@@ -282,7 +282,7 @@ def test_work_for_a_connection_that_is_gone_is_not_begun(
 ) -> None:
     begun, go_on = list[Request](), threading.Event()
 
-    def answered(request: Request, view: RequestContext) -> bytes | Pieces:
+    def answered(request: Request, view: RequestContext) -> apis.Response:
         begun.append(request)
         assert go_on.wait(10)
         return apis.answer(request, view)

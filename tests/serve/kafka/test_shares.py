@@ -164,7 +164,7 @@ def test_one_address_has_only_so_many_connections(tables: Tables) -> None:
             client.ask(18, 0, {})
         with of_host(endpoint, "127.0.0.1") as fifth:
             assert fifth.frame() == b""
-        assert endpoint.listener.closed_connections()["address"] == 1
+        assert endpoint.listener.counts.closed()["address"] == 1
         [line] = [one for one in endpoint.said if "from one address" in one]
         assert "expected at most 4, found more from 127.0.0.1" in line
         others = [stack.enter_context(of_host(endpoint, "127.0.0.2")) for _ in range(2)]
@@ -172,7 +172,7 @@ def test_one_address_has_only_so_many_connections(tables: Tables) -> None:
             client.ask(18, 0, {})
         with of_host(endpoint, "127.0.0.3") as seventh:
             assert seventh.frame() == b""
-        assert endpoint.listener.closed_connections()["connections"] == 1
+        assert endpoint.listener.counts.closed()["connections"] == 1
         clients[0].close()
         wait_until(lambda: endpoint.listener.connections == 5, "room", timeout_s=5)  # type: ignore[union-attr]
         with of_host(endpoint, "127.0.0.1") as again:

@@ -1,11 +1,14 @@
 """Signing in to the Kafka listener: TLS, SASL and certificates, with right, wrong and missing credentials."""
 
+import asyncio
 import base64
+import gc
 import hashlib
 import hmac
 import socket
 import ssl
 import time
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -92,7 +95,7 @@ def _all_connections_end(sasl: Listening, plaintext: Listening, certified: Liste
 
 def closed_for(running: Listening, reason: str) -> int:
     assert running.listener is not None
-    return running.listener.closed_connections()[reason]
+    return running.listener.counts.closed()[reason]
 
 
 def is_closed(client: Client) -> bool:
@@ -483,6 +486,53 @@ def test_a_client_that_reads_nothing_within_tls_is_closed(sasl: Listening, crede
             for _ in range(200):
                 client.socket.sendall(many)
         wait_until(lambda: closed_for(sasl, "unread") == before + 1, "the connection to be closed")
+
+
+def tls_held() -> int:
+    return sum(isinstance(one, SSLProtocol) for one in gc.get_objects())
+
+
+def test_connections_over_tls_leave_nothing_to_the_garbage_collector(
+    sasl: Listening, credentials: Credentials
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = tls_held()
+        for sent in (b"", b"garbage" * 100, b"\x16\x03\x01\x02\x00"):
+            with Client(sasl.bootstrap) as client, suppress(OSError):
+                client.socket.sendall(sent)
+                client.socket.shutdown(socket.SHUT_WR)
+                client.frame()
+        with Client(sasl.bootstrap, tls=credentials.trusting()) as client:
+            signed_in(client)
+            client.ask(LIST_GROUPS, 0, {})
+        wait_until(lambda: tls_held() == before, "all to be freed", timeout_s=5)
+    finally:
+        gc.enable()
+
+
+def test_handshakes_begin_one_after_the_other_and_addresses_take_turns(sasl: Listening) -> None:
+    begun: list[tuple[int, str]] = []
+
+    async def begin(peer: str) -> None:
+        assert sasl.listener is not None
+        await sasl.listener.may_shake_hands(peer)
+        begun.append((passes, peer))
+
+    async def begin_all() -> None:
+        nonlocal passes
+        tasks = [asyncio.create_task(begin(peer)) for peer in ["a"] * 20 + ["b"]]
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            passes += 1
+
+    passes = 0
+    assert sasl.listener is not None
+    loop = sasl.listener._checks.get_loop()
+    asyncio.run_coroutine_threadsafe(begin_all(), loop).result(10)
+    assert len({at for at, _ in begun}) == len(begun) == 21
+    assert "b" in [peer for _, peer in begun[:3]]
 
 
 def test_versions_of_tls_before_1_2_are_refused(sasl: Listening, credentials: Credentials) -> None:

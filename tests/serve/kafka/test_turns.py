@@ -52,7 +52,7 @@ def one_that_is_slow(endpoint: Listening) -> Iterator[Client]:
 def refused(endpoint: Listening) -> dict[str, int]:
     """Return how many connections were closed, by the reason."""
     assert endpoint.listener is not None
-    return {reason: count for reason, count in endpoint.listener.closed_connections().items() if count}
+    return {reason: count for reason, count in endpoint.listener.counts.closed().items() if count}
 
 
 @pytest.mark.parametrize(

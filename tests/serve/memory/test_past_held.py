@@ -129,6 +129,28 @@ def test_a_client_that_asks_for_many_moments_has_one_place_in_the_queue(
     assert read[0] == MOMENTS[0]
 
 
+def test_askers_take_turns_however_many_clients_each_has(
+    minutes: Tables, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, real = threading.Event(), threading.Event(), past.read_as_of
+
+    def waiting(tables: Tables, moment: int) -> MemorySnapshot:
+        begun.set()
+        assert go_on.wait(10)
+        return real(tables, moment)
+
+    monkeypatch.setattr(past, "read_as_of", waiting)
+    asked = [(0, "many"), (1, "many"), (2, "many"), (3, "many"), (4, "one"), (5, "another")]
+    with past_snapshots() as running:
+        running.get(minutes, MOMENTS[0], 0, "many")
+        assert begun.wait(10)
+        for number, asker in asked[1:]:
+            assert running.get(minutes, MOMENTS[number], number, asker) is None
+        go_on.set()
+        wait_until(lambda: len(reads) == len(asked), "all to be read")
+    assert reads == [MOMENTS[number] for number in (0, 4, 5, 1, 2, 3)]
+
+
 def test_clients_that_have_gone_lose_their_place(minutes: Tables, reads: list[int]) -> None:
     with past_snapshots(PastLimits(in_use_s=3_600.0, turn_s=3_600.0, gone_s=0.2)) as running:
         for number in range(3):

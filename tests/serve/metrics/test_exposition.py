@@ -27,7 +27,9 @@ from streaming.serve.metrics.exposition import Exposition, written, zipped
 from streaming.serve.metrics.source import KafkaCounts, MetricsSource
 
 KAFKA = KafkaCounts(
-    requests={"OffsetFetch": 3, "ListGroups": 0},
+    requests={("OffsetFetch", "9"): 3, ("ListGroups", "5"): 0},
+    software={("apache-kafka-java", "4.3.1"): 2, ("unknown", "unknown"): 1},
+    errors={("OffsetFetch", "GROUP_AUTHORIZATION_FAILED"): 7},
     connections=2,
     closed={"size": 4, "idle": 0},
     past=PastCounts(2, 5),
@@ -364,7 +366,11 @@ def test_kminion_says_which_groups_are_stable(source: MetricsSource) -> None:
 
 def test_the_requests_of_the_kafka_endpoint(source: MetricsSource) -> None:
     told = made(source)
-    assert by(told["offsetlake_kafka_requests_total"], "api") == {"OffsetFetch": 3, "ListGroups": 0}
+    by_api = by(told["offsetlake_kafka_requests_total"], "api", "version")
+    assert by_api == {("OffsetFetch", "9"): 3, ("ListGroups", "5"): 0}
+    named = ("client_software_name", "client_software_version")
+    assert by(told["offsetlake_kafka_client_requests_total"], *named) == KAFKA.software
+    assert by(told["offsetlake_kafka_errors_total"], "api", "error") == KAFKA.errors
     assert told["offsetlake_kafka_connections"][()] == 2
     assert by(told["offsetlake_kafka_connections_closed_total"], "reason") == {"size": 4, "idle": 0}
     past = ("offsetlake_kafka_past_snapshots", "offsetlake_kafka_past_snapshots_built_total")

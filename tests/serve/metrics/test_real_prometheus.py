@@ -95,7 +95,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
 
         def has(expression: str) -> bool:
             world.go_on()
-            client.ask(18, 3, {"clientSoftwareName": "tests", "clientSoftwareVersion": "1"})
+            client.named("tests", "1").ask(47, 0, {"groupId": "billing", "topics": []})
             of_past.client_id = f"as-of={now_ms() - 1_000}"
             of_past.ask(16, 0, {})
             with closing(Client(kafka)) as malformed:
@@ -118,6 +118,8 @@ SIGNS = (
     f"rate(offsetlake_records_malformed_total[{RATE_INTERVAL_S}s]) > 0",
     f'rate(offsetlake_group_rewinds_total{{group="returned"}}[{RATE_INTERVAL_S}s]) > 0',
     f"rate(offsetlake_kafka_requests_total[{RATE_INTERVAL_S}s]) > 0",
+    f'rate(offsetlake_kafka_client_requests_total{{client_software_name="tests"}}[{RATE_INTERVAL_S}s]) > 0',
+    f'rate(offsetlake_kafka_errors_total{{error="GROUP_AUTHORIZATION_FAILED"}}[{RATE_INTERVAL_S}s]) > 0',
     f"rate(offsetlake_kafka_connections_closed_total[{RATE_INTERVAL_S}s]) > 0",
     f"rate(offsetlake_kafka_past_snapshots_built_total[{RATE_INTERVAL_S}s]) > 0",
     "group:offsetlake_trouble:alerts",
