@@ -9,6 +9,7 @@ another id. As with brokers, a request for all partitions leaves out deleted top
 """
 
 from base64 import urlsafe_b64decode
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
@@ -287,11 +288,13 @@ def _content_of_topics(asked: Sequence[Message], group: int, view: RequestContex
     columns = view.snapshot.offsets.of(group)
     if not columns.metadata_slot.any():  # the common case
         return 0
-    size = 0
-    for topic in asked:
-        held = _of_topic(topic["name"], columns, view)
+    size, requested = 0, defaultdict[str | None, list[int]](list)
+    for topic in asked:  # one may come many times
+        requested[topic["name"]] += topic["partitionIndexes"]
+    for name, indexes in requested.items():
+        held = _of_topic(name, columns, view)
         if held.metadata_slot.any():
-            numbers = np.array(topic["partitionIndexes"], np.int64)
+            numbers = np.array(indexes, np.int64)
             partitions = view.snapshot.topics.partition[held.place]
             found = np.searchsorted(partitions, numbers)
             is_held = np.append(partitions, _NO_PARTITION)[found] == numbers
