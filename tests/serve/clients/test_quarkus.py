@@ -40,23 +40,30 @@ pytestmark = [
 Grid = list[list[str]]
 """The texts of the cells of a table, by row."""
 
-GRIDS = """
-const [name] = arguments;
+WITHIN = """
 const within = (root) => [...root.querySelectorAll('*')].flatMap(
   (one) => one.shadowRoot ? [one, ...within(one.shadowRoot)] : [one]);
+"""
+"""All elements, also those of shadow trees."""
+GRIDS = (
+    WITHIN
+    + """
+const [name] = arguments;
 const page = within(document).find((one) => one.localName == name);
 return [...(page?.shadowRoot?.querySelectorAll('vaadin-grid') ?? [])].map((grid) =>
   [...grid.shadowRoot.querySelectorAll('#items > tr:not([hidden])')].map((row) =>
     [...row.querySelectorAll('slot')].map((slot) =>
       slot.assignedElements().map((cell) => cell.textContent.trim()).join())));
 """
-CLICK = """
+)
+CLICK = (
+    WITHIN
+    + """
 const [text] = arguments;
-const within = (root) => [...root.querySelectorAll('*')].flatMap(
-  (one) => one.shadowRoot ? [one, ...within(one.shadowRoot)] : [one]);
 within(document).find(
   (one) => one.localName == 'vaadin-grid-cell-content' && one.textContent.trim() == text).click();
 """
+)
 
 
 @contextmanager
