@@ -1,6 +1,7 @@
 """Clients of other languages and makers, made ready in a cache: each a command, or why there is none.
 
-Their versions and sums stand in `clients/` (`go/go.sum`, `kafkajs/package-lock.json`, `kafka-python.txt`).
+Their versions and sums stand in `clients/` (`go/go.sum`, `kafkajs/package-lock.json`, `kafka-python.txt`,
+`quarkus/pom.xml`).
 Nothing is installed.
 Programs of their own (KMinion, kafka_exporter) are used if they are on PATH or named in the environment.
 """
@@ -23,6 +24,8 @@ CACHE: Final = (
 )
 
 _LIMIT_S: Final = 600
+_MAVEN: Final = "apache-maven-3.9.11"
+_MAVEN_SHA256: Final = "0d7125e8c91097b36edb990ea5934e6c68b4440eef4ea96510a0f6815e7eeadb"
 _GO: Final = ("/usr/local/go/bin/go",)
 
 
@@ -132,6 +135,43 @@ def npm_program(package: str, script: str, *, before: str) -> Sequence[str]:
 def keda() -> Program:
     """KEDA's scaler for Kafka: the lag of a group in a topic. With two cores, it is built in half an hour."""
     return Program([str(made_by_go("keda", HERE / "keda", ["."], ldflags="-s -w", limit_s=3_600) / "keda")])
+
+
+QUARKUS: Final = HERE / "quarkus"
+"""An application of Quarkus that does nothing itself."""
+
+
+def quarkus() -> Sequence[str]:
+    """Return the command that runs a copy of `QUARKUS`, in its folder, in dev mode; settings are added to it
+    as `-Dname=value`. Maven downloads 150 MB."""
+    maven = _maven()
+
+    def command(cached: Path, *arguments: str) -> list[str]:
+        return [*maven, "--batch-mode", f"-Dmaven.repo.local={cached}/repository", *arguments]
+
+    def make(cached: Path) -> None:
+        copy = shutil.copytree(QUARKUS, cached / "copy")
+        _run(command(cached, "--strict-checksums", "quarkus:go-offline", "test-compile"), directory=copy)
+
+    contents = b"".join(file.read_bytes() for file in sorted(QUARKUS.rglob("*")) if file.is_file())
+    quiet = ("-Ddebug=false", "-DquarkusRegistryClient=false", "-Dquarkus.analytics.disabled=true")
+    return command(made("quarkus", contents, make), "quarkus:dev", *quiet)
+
+
+def _maven() -> Sequence[str]:
+    """Return the command of the Maven that Quarkus needs, which Debian's Maven downloads."""
+    mvn = _found("mvn")
+
+    def make(folder: Path) -> None:
+        copy = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+        artifact = f"-Dartifact=org.apache.maven:{_MAVEN.replace('-maven-', '-maven:')}:zip:bin"
+        _run([mvn, "--batch-mode", copy, artifact, f"-DoutputDirectory={folder}"])
+        archive = folder / f"{_MAVEN}-bin.zip"
+        assert hashlib.sha256(archive.read_bytes()).hexdigest() == _MAVEN_SHA256, archive
+        shutil.unpack_archive(archive, folder)
+
+    folder = made(_MAVEN, _MAVEN_SHA256.encode(), make)
+    return ["sh", str(folder / _MAVEN / "bin" / "mvn")]
 
 
 def python_package(package: str, *, before: str) -> Path:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from consumer_groups_tool import lines_of
-from java_lines import JavaLines
-from kafka_versions import Feature
+from java_lines import JavaLines, start_java_lines
+from kafka_versions import VERSIONS, Feature
 from listening import Client, Listening, listening
 from maintenance_rounds import KEPT
 from replayed_tables import Replaying
@@ -24,6 +24,7 @@ from same_answers import comparable, differences, requests
 from decoders.messages import APIS
 from streaming.common.times import iso, now_ms
 from streaming.demo.local_broker import LocalBroker, free_ports
+from streaming.jvm.jars import ensure_jars
 from streaming.maintenance.maintenance import maintain
 from streaming.serve.kafka.listener import cluster_id_as_of
 from streaming.serve.kafka.moments import Moments
@@ -35,6 +36,9 @@ A, B = "past-a", "past-b"
 SIMPLE, MEMBERS, GONE = "past-simple", "past-members", "past-gone"
 GROUPS = [SIMPLE, MEMBERS, GONE]
 OFFSETS_PARTITIONS = 8
+
+BEFORE = 1_700_000_000_000
+"""A time (ms) at which no topic had a record or sample."""
 
 COMMANDS = [
     ["--describe", *(word for group in (SIMPLE, MEMBERS) for word in ("--group", group))],
@@ -56,6 +60,8 @@ class Recorded:
     answers: Answers
     printed: list[tuple[int, list[str]]]
     seen: dict[str, Any]
+    java: dict[str, dict[str, Any]]
+    """Answers to Admin, by its release."""
 
 
 @dataclass
@@ -102,8 +108,40 @@ def seen_by_librdkafka(bootstrap: str, client_id: str = "rdkafka") -> dict[str, 
     }
 
 
+JAVA_RELEASES = ("4.3.1", "4.4.0")
+
+
 @pytest.fixture(scope="module")
-def world(broker: LocalBroker, consumer_groups: JavaLines, tmp_path_factory: pytest.TempPathFactory) -> World:
+def admins() -> Iterator[Mapping[str, JavaLines]]:
+    """Java's Admin, by its release."""
+    with ExitStack() as programs:
+        yield {
+            release: programs.enter_context(
+                start_java_lines("AdminAnswers", [ensure_jars(VERSIONS[release].jars)])
+            )
+            for release in JAVA_RELEASES
+        }
+
+
+def seen_by_java(admin: JavaLines, bootstrap: str, timestamp: int, client_id: str = "java") -> dict[str, Any]:
+    return admin.ask(
+        {
+            "bootstrap": bootstrap,
+            "client_id": client_id,
+            "groups": GROUPS,
+            "topic": A,
+            "timestamp": timestamp,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def world(
+    broker: LocalBroker,
+    consumer_groups: JavaLines,
+    admins: Mapping[str, JavaLines],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> World:
     """Tables that a broker was copied to at three moments, between which everything changed, and that were
     folded and compacted since; and what the broker answered at each."""
     bootstrap = broker.bootstrap_servers
@@ -120,7 +158,9 @@ def world(broker: LocalBroker, consumer_groups: JavaLines, tmp_path_factory: pyt
         with Client(bootstrap) as client:
             answers = raw_answers(client, topics)
         printed, seen = printed_by(consumer_groups, bootstrap), seen_by_librdkafka(bootstrap)
-        made.recorded.append(Recorded(now_ms(), answers, printed, seen))
+        first = made.recorded[0].moment if made.recorded else BEFORE
+        java = {release: seen_by_java(admin, bootstrap, first) for release, admin in admins.items()}
+        made.recorded.append(Recorded(now_ms(), answers, printed, seen, java))
         time.sleep(0.002)
 
     with ExitStack() as members:
@@ -197,6 +237,50 @@ def test_a_listener_of_a_moment_answers_every_client_from_it(
         assert printed_by(consumer_groups, running.bootstrap) == then.printed
         assert seen_by_librdkafka(running.bootstrap) == then.seen
         assert running.said == []
+
+
+@pytest.mark.parametrize("release", JAVA_RELEASES)
+def test_java_sees_what_it_saw_then(
+    world: World, endpoint: Listening, admins: Mapping[str, JavaLines], release: str
+) -> None:
+    [first, *_] = world.recorded
+    for then in world.recorded:
+        expected = dict(then.java[release])
+        if then is first:  # nothing was sampled before
+            timestamp, expected["listOffsets timestamp"] = BEFORE, None
+        else:
+            timestamp = first.moment
+        with listening(world.tables, moments=Moments(iso(then.moment))) as fixed:
+            for place, client_id in ((endpoint, f"as-of={then.moment}"), (fixed, "java")):
+                found = seen_by_java(admins[release], place.bootstrap, timestamp, client_id)
+                if then is first:
+                    assert found["listOffsets timestamp"]["failed"] == "UnsupportedVersionException"
+                    found["listOffsets timestamp"] = None
+                assert found == expected
+    assert [one.java[release]["listOffsets latest"] for one in world.recorded] == [10, 15, 15]
+    assert [one.java[release]["listOffsets timestamp"] for one in world.recorded] == [0, 10, 10]
+    described = [one.java[release]["describeConsumerGroups"][MEMBERS] for one in world.recorded]
+    assert [one[0] for one in described] == ["STABLE", "STABLE", "EMPTY"]
+
+
+@pytest.mark.parametrize("release", JAVA_RELEASES)
+def test_a_refused_moment_ends_java_before_its_timeout(
+    endpoint: Listening, admins: Mapping[str, JavaLines], release: str
+) -> None:
+    found = seen_by_java(admins[release], endpoint.bootstrap, BEFORE, "as-of=soon")
+    of_groups = found.pop("describeConsumerGroups")
+    assert {group: one["failed"] for group, one in of_groups.items()} == dict.fromkeys(
+        GROUPS, "InvalidRequestException"
+    )
+    for one in of_groups.values():
+        assert "client.id as-of=: expected a time, found 'soon'" in one["message"]
+    assert {question: one["failed"] for question, one in found.items()} == {
+        "listGroups": "InvalidRequestException",
+        "listConsumerGroups": "InvalidRequestException",
+        "listConsumerGroupOffsets": "InvalidRequestException",
+        "listOffsets latest": "TopicAuthorizationException",
+        "listOffsets timestamp": "TopicAuthorizationException",
+    }
 
 
 def test_each_moment_is_a_cluster_of_its_own(world: World, endpoint: Listening) -> None:
