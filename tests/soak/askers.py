@@ -49,7 +49,7 @@ def _go(command: str) -> Program:
 LIBRARIES: Final[Mapping[str, Library]] = {
     "librdkafka": Library(
         lambda: _python("librdkafka"),
-        {"plain": 14, "all": 8, "tokens": 8, "past": 4},
+        {"plain": 16, "all": 8, "tokens": 8, "past": 4},
         fetches_many=False,
         leaving=2,
     ),
@@ -63,7 +63,7 @@ LIBRARIES: Final[Mapping[str, Library]] = {
     ),
     "kadm": Library(lambda: _go("soak-kadm"), {"plain": 14, "few": 8, "past": 4}, leaving=2),
     "Sarama": Library(lambda: _go("soak-sarama"), {"plain": 12}, fetches_many=False, asks_ends=False),
-    "kafkajs": Library(_kafkajs, {"plain": 10, "all": 6}, fetches_many=False),
+    "kafkajs": Library(_kafkajs, {"plain": 14, "all": 6}, fetches_many=False),
 }
 
 

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
@@ -117,6 +118,7 @@ class Counts:
     answers: Counter[str] = field(default_factory=Counter)  # by question
     errors: Counter[str] = field(default_factory=Counter)  # by text
     differences: list[str] = field(default_factory=list)
+    by_quarter: Counter[int] = field(default_factory=Counter)  # answers
     took: "array[float]" = field(default_factory=lambda: array("d"))
 
 
@@ -253,7 +255,7 @@ async def ask_all(run: Run, seconds: float, replace_certificate: Callable[[], ob
         run.say("all listeners answer")
         until = time.monotonic() + seconds
         slots = [
-            slot(run, name, asker, listener, until, leaves=number < LIBRARIES[name].leaving, number=number)
+            slot(run, name, asker, listener, number, until, seconds)
             for name, asker in askers.items()
             for listener, count in LIBRARIES[name].clients.items()
             for number in range(count)
@@ -306,9 +308,9 @@ async def until_loaded(run: Run, askers: Mapping[str, Asker]) -> None:
 
 
 async def slot(
-    run: Run, name: str, asker: Asker, listener: str, until: float, *, leaves: bool, number: int
+    run: Run, name: str, asker: Asker, listener: str, number: int, until: float, seconds: float
 ) -> None:
-    """Ask with one client after the other in the place of one; they only leave after an error, or always."""
+    """Ask with one client at a time; it is replaced after an error, or, if it is one that leaves, always."""
     chance = random.Random(f"{name} {listener} {number}")
     counts, named, client, opened = run.counts[name], Named(), 0, ""
     await asyncio.sleep(chance.uniform(0, min(START_S, (until - time.monotonic()) / 4)))
@@ -327,6 +329,7 @@ async def slot(
             took = time.monotonic() - began
             named = checked(run, ask, reply, named, listener)
             counts.answers[ask.kind] += 1
+            counts.by_quarter[int(4 * (1 - (until - began) / seconds))] += 1
             counts.took.append(took)
             run.since.took.append(took)
         except DifferenceError as difference:
@@ -338,7 +341,7 @@ async def slot(
             run.say(f"ERROR {name} {text}"[:400])
             asker.tell(opened, "close")
             opened = ""
-        if leaves and opened:
+        if number < LIBRARIES[name].leaving and opened:
             asker.tell(opened, "close")
             opened = ""
         await asyncio.sleep(chance.uniform(0, 2 * EVERY_S))
@@ -350,7 +353,7 @@ class ClientError(Exception):
 
 def read(words: Sequence[str]) -> Reply:
     """Return what a line says; raises `ClientError`."""
-    if words[0] == "error":
+    if len(words) < 2 or words[0] == "error":
         raise ClientError(" ".join(words[1:]))
     return Reply.read(words)
 
@@ -404,7 +407,7 @@ async def again(run: Run, every: float, until: float, act: Callable[[], Awaitabl
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         try:
             await act()
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             run.happened[f"not answered: {error}"] += 1
             run.say(f"HTTP: {error}")
         due = max(due + every, time.monotonic())
@@ -413,8 +416,8 @@ async def again(run: Run, every: float, until: float, act: Callable[[], Awaitabl
 def scrape(run: Run) -> None:
     """Read all metrics, and note the open connections."""
     text = fetched(run, "/metrics")
-    [found] = re.findall(r"^offsetlake_kafka_connections(?:\{.*\})? (\S+)$", text, re.MULTILINE)
-    run.connections = float(found)
+    found = re.search(r"^offsetlake_kafka_connections(?:\{.*\})? (\S+)$", text, re.MULTILINE)
+    run.connections = float(found[1]) if found else float("nan")
     run.happened["scrapes"] += 1
 
 
@@ -493,6 +496,7 @@ def totals(run: Run) -> Counter[str]:
 MEBIBYTE: Final = 2**20
 ROWS: Final[Sequence[report.Row[Sample]]] = (
     ("answers a second", lambda at: at.answers / SAMPLE_S, 1, "{:,.0f}"),
+    ("errors of clients in 5 s", lambda at: at.errors, 1, "{:,.0f}"),
     ("open connections", lambda at: at.connections, 1, "{:,.0f}"),
     ("median time of an answer, ms", lambda at: at.median_s, 1e-3, "{:,.1f}"),
     ("longest time of an answer in 5 s, ms", lambda at: at.longest_s, 1e-3, "{:,.0f}"),
@@ -505,7 +509,7 @@ ROWS: Final[Sequence[report.Row[Sample]]] = (
     ("of clients, writer and soak, % of a core", lambda at: at.others_processor, 1e-2, "{:,.0f}"),
 )
 PANELS: Final[Sequence[report.Panel[Sample]]] = (
-    ("answers a second, connections", [("answers", ROWS[0][1]), ("open connections", ROWS[1][1])]),
+    ("answers a second, connections", [("answers", ROWS[0][1]), ("open connections", ROWS[2][1])]),
     ("ms", [("median time of an answer", lambda at: 1e3 * at.median_s)]),
     (
         "memory of serve, MiB",
@@ -583,14 +587,16 @@ def by_library(counts: Mapping[str, Counts]) -> str:
     """Return the answers of each library in Markdown."""
     kinds = ("offsets", "members", "ends", "groups")
     lines = [
-        "| client | committed offsets | descriptions | log ends | lists | errors | different "
+        "| client | offsets | descriptions | log ends | lists | by quarter | errors | different "
         "| median, ms | 99 %, ms | at most, ms |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, one in counts.items():
         took = sorted(one.took) or [float("nan")]
         times = [took[len(took) // 2], took[int(len(took) * 0.99)], took[-1]]
-        numbers = [*(one.answers[kind] for kind in kinds), one.errors.total(), len(one.differences)]
-        cells = [*(f"{number:,}" for number in numbers), *(f"{1e3 * time:,.0f}" for time in times)]
+        quarters = ", ".join(f"{one.by_quarter[number]:,}" for number in range(4))
+        cells = [*(f"{one.answers[kind]:,}" for kind in kinds), quarters]
+        cells += [f"{one.errors.total():,}", f"{len(one.differences):,}"]
+        cells += [f"{1e3 * time:,.0f}" for time in times]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
