@@ -17,7 +17,7 @@ from typing import Final
 
 from streaming.common.times import parse_duration_ms
 from tests.soak import report
-from tests.soak.clients import soak_clients
+from tests.soak.clients import SHORTEST_S, soak_clients
 from tests.soak.come_and_go import GONE_AFTER_S, soak
 from tests.soak.lag import compare_lags
 from tests.soak.traffic import RandomKeys, ShortLived
@@ -37,6 +37,10 @@ def main(arguments: Sequence[str]) -> int:
             compare_lags(Path(folder), seconds, say=say)
             return 0
         if options.clients:
+            if seconds < SHORTEST_S:
+                parser().error(
+                    f"--clients: expected --for {SHORTEST_S:g}s or longer, found {options.duration}"
+                )
             good = soak_clients(Path(folder), options.out, offsets=options.keys, seconds=seconds, say=say)
             return 0 if good else 1
         if options.writes:

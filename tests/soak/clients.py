@@ -20,7 +20,7 @@ from array import array
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from http.client import HTTPException
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,8 @@ from tests.soak.numbered import KEPT, OFFSETS, TOPICS, Numbered
 
 EVERY_S: Final = 1.0
 """The pause of each client between two questions, on average."""
+SHORTEST_S: Final = 60.0
+"""Of a run: in shorter ones there are too few samples to tell whether something grows."""
 START_S: Final = 30.0
 """In which all clients start."""
 LISTED: Final = 0.005
@@ -109,6 +111,9 @@ class Sample:
     median_s: float
     longest_s: float
     oldest_s: float  # for how long there had been a newer batch than that of an answer
+
+
+COLUMNS: Final = tuple(column.name for column in fields(Sample))
 
 
 @dataclass
@@ -360,16 +365,15 @@ def read(words: Sequence[str]) -> Reply:
 
 def checked(run: Run, ask: Ask, reply: Reply, named: Named, listener: str) -> Named:
     """Return what a reply names; raises `DifferenceError`."""
-    last = run.read_batches()
+    last, sees_all = Named(*2 * [run.read_batches()]), listener in _SEES_ALL
     if listener == "past":
-        last, named = run.past, Named(run.past, run.past)
-    sees_all = listener in _SEES_ALL
+        last = named = Named(run.past, run.past)
     if ask.kind == "open":
         now = run.judge.named(reply, named)
     else:
         now = run.judge.check(ask, reply, named, sees_all=sees_all)
-    if now.batch > last:
-        raise DifferenceError(f"named batch {now.batch}, expected at most {last}")
+    if now.batch > last.batch or now.sample > last.sample:
+        raise DifferenceError(f"named {now}, expected at most {last}")
     if listener != "past":
         run.since.oldest_s = max(run.since.oldest_s, run.judge.age_s(now.batch, time.time()))
     return now
