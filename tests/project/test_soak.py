@@ -9,7 +9,7 @@ import pytest
 from job_process import JobProcess
 
 from streaming.common.times import iso
-from tests.soak import clients, report, writes
+from tests.soak import clients_seen, report, writes
 from tests.soak.answers import Ask, DifferenceError, Judge, Named, Reply
 from tests.soak.numbered import FIRST_END, Numbered
 from tests.soak.traffic import RandomKeys, ShortLived
@@ -187,13 +187,13 @@ def test_a_client_names_no_older_snapshot_than_before() -> None:
             a_judge().named(Reply(iso(1_000 * batch), iso(1_000 * sample), {}), Named(38, 38))
 
 
-def a_moment(seconds: int, **values: float) -> clients.Sample:
-    return clients.Sample(**{**dict.fromkeys(clients.COLUMNS, 0), "seconds": seconds, **values})  # type: ignore[arg-type]
+def a_moment(seconds: int, **values: float) -> clients_seen.Sample:
+    return clients_seen.Sample(**{**dict.fromkeys(clients_seen.COLUMNS, 0), "seconds": seconds, **values})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["memory_bytes", "threads", "files"])
 def test_what_grows_after_the_first_quarter_is_found(name: str) -> None:
     flat = [a_moment(at, **{name: 4e8 if at > 100 else 1e8}) for at in range(400)]
     rising = [a_moment(at, **{name: 4e8 + at * 2e5}) for at in range(400)]
-    assert all(is_good for _, is_good in clients.growth(flat))
-    assert [is_good for _, is_good in clients.growth(rising)].count(False) == 1
+    assert all(is_good for _, is_good in clients_seen.growth(flat))
+    assert [is_good for _, is_good in clients_seen.growth(rising)].count(False) == 1

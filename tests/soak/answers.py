@@ -21,7 +21,7 @@ HIDDEN: Final = "b-"
 class Values(NamedTuple):
     """How many values an answer had for a name, the least and the largest."""
 
-    count: int
+    number: int
     low: int
     high: int
 
@@ -133,7 +133,7 @@ class Judge:
             _expect(name, values, Values(PARTITIONS, values.low, values.low))
             return Span(values.low - FIRST_END, values.low - FIRST_END)
         is_new = name.startswith("new-")
-        if is_new and not values.count:  # not there yet, or not any more
+        if is_new and not values.number:  # not there yet, or not any more
             number = int(name[4:])
             return Span(0, number - 1) if number > since else Span(number + KEPT, 2**63)
         _expect(name, values, Values(OFFSETS if kind == "offsets" else 1, values.low, values.low))
