@@ -100,7 +100,7 @@ bench: setup ## Measure throughput, latency, start-up, growth and memory (ARGS="
 	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.benchmarks $(ARGS)
 
 .PHONY: soak
-soak: setup ## Run the job while a million groups come and go (ARGS="--for 25m --groups 1000000")
+soak: setup ## Run the job while a million groups come and go (ARGS="--for 25m --groups 1000000"), or ask serve with 200 connections (ARGS="--clients --for 1h")
 	@PYTHONPATH=.:tests/support $(BIN)/python -m tests.soak $(ARGS)
 
 .PHONY: fuzz

@@ -5,9 +5,13 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from job_process import JobProcess
 
-from tests.soak import report, writes
+from streaming.common.times import iso
+from tests.soak import clients_seen, report, writes
+from tests.soak.answers import Ask, DifferenceError, Judge, Named, Reply
+from tests.soak.numbered import FIRST_END, Numbered
 from tests.soak.traffic import RandomKeys, ShortLived
 from tests.soak.watch import COLUMNS, Sample, Watch
 
@@ -50,15 +54,17 @@ def a_sample(seconds: float, **values: float) -> Sample:
 
 def test_the_trend_is_that_of_the_quarters() -> None:
     samples = [a_sample(at, live_groups=100 if at < 50 else 150, heap_bytes=math.nan) for at in range(101)]
-    lines = {line.split(" | ")[0].strip("| "): line for line in report.table(samples).splitlines()}
+    lines = {
+        line.split(" | ")[0].strip("| "): line for line in report.table(samples, report.ROWS).splitlines()
+    }
     assert lines["live groups, tables"] == "| live groups, tables | 100 | 150 | 150 | +50 % |"
     assert lines["heap in use after a full collection, MB"].endswith("|  -  |  -  |  -  | - |")
 
 
 def test_the_plot_is_small_and_always_the_same(tmp_path: Path) -> None:
     samples = [a_sample(5 * at, jvm_rss_bytes=1e9 + at, batch_seconds=at % 7) for at in range(1_000)]
-    report.plot(tmp_path / "a.svg", samples)
-    report.plot(tmp_path / "b.svg", samples)
+    report.plot(tmp_path / "a.svg", samples, report.PANELS)
+    report.plot(tmp_path / "b.svg", samples, report.PANELS)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert (tmp_path / "a.svg").stat().st_size < 100_000
 
@@ -103,3 +109,91 @@ def test_files_are_counted_where_they_appear() -> None:
         "checkpoint without state": 1,
         "scratch: shuffles and other": 2,
     }
+
+
+# --- answers that name their snapshot ---------------------------------------------------------------------
+
+NUMBERED = Numbered(groups=400)  # each batch commits for 100 of them: those of the same number modulo 4
+
+
+def a_judge() -> Judge:
+    judge = Judge(NUMBERED)
+    for batch in range(30, 41):
+        judge.note(batch, 1_000 * batch)
+    return judge
+
+
+def check(ask: str, values: str, *, before: int = 36, now: int = 38, sees_all: bool = True) -> Named:
+    """Judge an answer between two batches that a client has named."""
+    kind, *names = ask.split()
+    reply = Reply.read([iso(1_000 * now), iso(1_000 * now), *values.split()])
+    return a_judge().check(Ask(kind, names), reply, Named(before, before), sees_all=sees_all)
+
+
+GOOD = [
+    ("offsets a-00000 b-00005", "a-00000=50:36:36 b-00005=50:37:37"),  # of batch 37
+    ("offsets a-00000", "a-00000=50:36:36"),
+    ("offsets new-38 new-17", "new-38=0:0:0 new-17=0:0:0"),  # of batch 37
+    ("members a-00002", "a-00002=1:38:38"),
+    ("ends t0 t1", f"t0=10:{FIRST_END + 37}:{FIRST_END + 37} t1=10:{FIRST_END + 37}:{FIRST_END + 37}"),
+    ("groups", "groups=400:0:0 new=20:18:37"),
+]
+BAD = {
+    "of two batches": ("offsets a-00002 b-00005", "a-00002=50:38:38 b-00005=50:33:33"),
+    "of two batches, within a group": ("offsets a-00000", "a-00000=50:32:36"),
+    "incomplete": ("offsets a-00000", "a-00000=49:36:36"),
+    "older than named before": ("offsets a-00000", "a-00000=50:32:32"),
+    "newer than named": ("offsets a-00003", "a-00003=50:39:39"),
+    "of another group": ("offsets a-00003", "a-00003=50:36:36"),
+    "not there any more": ("offsets new-38 new-18", "new-38=0:0:0 new-18=0:0:0"),
+    "there too early": ("offsets new-40", "new-40=50:40:40"),
+    "about something else": ("offsets a-00000", "a-00001=50:37:37"),
+    "without rights": ("offsets a-00000", "a-00000=denied"),
+    "of an old member": ("members a-00002", "a-00002=1:30:30"),
+    "of two samples": (
+        "ends t0 t1",
+        f"t0=10:{FIRST_END + 36}:{FIRST_END + 36} t1=10:{FIRST_END + 37}:{FIRST_END + 37}",
+    ),
+    "a list that lacks a group": ("groups", "groups=399:0:0 new=20:18:37"),
+    "a list of two batches": ("groups", "groups=400:0:0 new=21:17:37"),
+}
+
+
+@pytest.mark.parametrize(("ask", "values"), GOOD)
+def test_an_answer_of_a_batch_between_those_named_is_good(ask: str, values: str) -> None:
+    assert check(ask, values) == Named(38, 38)
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_an_answer_that_is_not_of_its_snapshot_differs(what: str) -> None:
+    with pytest.raises(DifferenceError):
+        check(*BAD[what])
+
+
+def test_hidden_groups_are_denied_and_left_out() -> None:
+    check("offsets b-00005", "b-00005=denied", sees_all=False)
+    check("groups", "groups=200:0:0 new=20:18:37", sees_all=False)
+    for ask, values in (
+        ("offsets b-00005", "b-00005=50:37:37"),
+        ("groups", "groups=400:0:0 new=20:18:37"),
+    ):
+        with pytest.raises(DifferenceError):
+            check(ask, values, sees_all=False)
+
+
+def test_a_client_names_no_older_snapshot_than_before() -> None:
+    for batch, sample in ((37, 38), (38, 37)):
+        with pytest.raises(DifferenceError):
+            a_judge().named(Reply(iso(1_000 * batch), iso(1_000 * sample), {}), Named(38, 38))
+
+
+def a_moment(seconds: int, **values: float) -> clients_seen.Sample:
+    return clients_seen.Sample(**{**dict.fromkeys(clients_seen.COLUMNS, 0), "seconds": seconds, **values})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["memory_bytes", "threads", "files"])
+def test_what_grows_after_the_first_quarter_is_found(name: str) -> None:
+    flat = [a_moment(at, **{name: 4e8 if at > 100 else 1e8}) for at in range(400)]
+    rising = [a_moment(at, **{name: 4e8 + at * 2e5}) for at in range(400)]
+    assert all(is_good for _, is_good in clients_seen.growth(flat))
+    assert [is_good for _, is_good in clients_seen.growth(rising)].count(False) == 1

@@ -4,15 +4,28 @@ import csv
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from tests.soak.watch import COLUMNS, Sample
+from tests.soak.watch import Sample
 
-Row = tuple[str, Callable[[Sample], float], float, str]
+
+class Timed(Protocol):
+    """A sample, a dataclass of numbers; `seconds` is the time since the begin."""
+
+    @property
+    def seconds(self) -> float: ...
+
+
+T = TypeVar("T", bound=Timed)
+Row: TypeAlias = tuple[str, Callable[[T], float], float, str]
+"""A name, the value in a sample, its unit, and how it is printed."""
+Panel: TypeAlias = tuple[str, Sequence[tuple[str, Callable[[T], float]]]]
+"""The title of a part of the plot, and its lines."""
 
 MEGABYTE: Final = 1e6
-ROWS: Final[Sequence[Row]] = (
+ROWS: Final[Sequence[Row[Sample]]] = (
     ("short-lived groups so far", lambda at: at.groups_seen, 1, "{:,.0f}"),
     ("live groups, broker", lambda at: at.broker_groups, 1, "{:,.0f}"),
     ("live groups, tables", lambda at: at.live_groups, 1, "{:,.0f}"),
@@ -35,10 +48,10 @@ ROWS: Final[Sequence[Row]] = (
     ("Spark's scratch folder, MB", lambda at: at.scratch_bytes, MEGABYTE, "{:.1f}"),
     ("written so far, MB", lambda at: at.written_bytes, MEGABYTE, "{:,.0f}"),
 )
-"""What is told of a run: its name, the value in a sample, the unit, and how it is printed."""
+"""What is told of a run in which groups come and go."""
 
 
-def quarters(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample], Sequence[Sample]]:
+def quarters(samples: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T]]:
     """Return the samples of the first quarter of the time, of the middle half, and of the last quarter."""
     start, stop = samples[0].seconds, samples[-1].seconds
     first, last = start + (stop - start) / 4, stop - (stop - start) / 4
@@ -55,12 +68,12 @@ def median(values: Iterable[float]) -> float:
     return statistics.median(known) if known else math.nan
 
 
-def table(samples: Sequence[Sample]) -> str:
+def table(samples: Sequence[T], rows: Sequence[Row[T]]) -> str:
     """Return the medians of each part of the time, as a table in Markdown."""
     lines = ["| median of the | first quarter | middle half | last quarter | last to first |"]
     lines += ["| --- | ---: | ---: | ---: | ---: |"]
     parts = quarters(samples)
-    for name, value, unit, shape in ROWS:
+    for name, value, unit, shape in rows:
         medians = [median(map(value, part)) / unit for part in parts]
         shown = [" - " if math.isnan(number) else shape.format(number) for number in medians]
         lines.append(f"| {name} | {' | '.join(shown)} | {_trend(medians[0], medians[-1])} |")
@@ -73,24 +86,25 @@ def _trend(first: float, last: float) -> str:
     return f"{100 * (last / first - 1):+.0f} %"
 
 
-def write_csv(file: Path, samples: Sequence[Sample]) -> None:
-    """Write all samples, one line each."""
+def write_csv(file: Path, samples: Sequence[Any]) -> None:
+    """Write all samples, which are dataclasses, one line each."""
+    columns = [column.name for column in fields(samples[0])]
     with file.open("w", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([_short(getattr(at, name)) for name in COLUMNS] for at in samples)
+        writer.writerow(columns)
+        writer.writerows([_short(getattr(at, name)) for name in columns] for at in samples)
 
 
 def _short(value: float) -> float:
     return round(value, 3)
 
 
-def thinned(samples: Sequence[Sample], most: int = 100) -> Sequence[Sample]:
+def thinned(samples: Sequence[T], most: int = 100) -> Sequence[T]:
     """Return at most so many of the samples, evenly."""
     return samples[:: math.ceil(len(samples) / most)]
 
 
-PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, Callable[[Sample], float]]]]]] = (
+PANELS: Final[Sequence[Panel[Sample]]] = (
     (
         "groups, in thousands",
         (
@@ -130,10 +144,10 @@ PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, Callable[[Sample], float]]
         ),
     ),
 )
-"""What the plot shows: the title of a panel, and its lines."""
+"""What the plot of such a run shows."""
 
 
-def plot(file: Path, samples: Sequence[Sample]) -> None:
+def plot(file: Path, samples: Sequence[T], panels: Sequence[Panel[T]]) -> None:
     """Draw the samples over time, as a small SVG that is the same for the same samples."""
     import matplotlib as mpl
 
@@ -143,8 +157,8 @@ def plot(file: Path, samples: Sequence[Sample]) -> None:
     shown = thinned(samples)
     minutes = [at.seconds / 60 for at in shown]
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "offsetlake", "font.size": 9}):
-        figure, axes = pyplot.subplots(len(PANELS), 1, sharex=True, figsize=(8, 2.1 * len(PANELS)))
-        for axis, (title, lines) in zip(axes, PANELS, strict=True):
+        figure, axes = pyplot.subplots(len(panels), 1, sharex=True, figsize=(8, 2.1 * len(panels)))
+        for axis, (title, lines) in zip(axes, panels, strict=True):
             for label, value in lines:
                 _draw(axis, minutes, [value(at) for at in shown], label)
             axis.set_title(title, loc="left", fontsize=9)

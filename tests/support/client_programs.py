@@ -77,7 +77,7 @@ def kaskade() -> Program:
 def kafkajs() -> Program:
     """The client kafkajs, from npm."""
     node, npm = _found("node"), _found("npm")
-    sources = [HERE / "kafkajs" / name for name in ("package.json", "package-lock.json", "ask.js")]
+    sources = [HERE / "kafkajs" / name for name in ("package.json", "package-lock.json", "ask.js", "soak.js")]
 
     def make(folder: Path) -> None:
         for source in sources:

@@ -2,6 +2,8 @@
 //
 //	clients kadm HOST:PORT GROUP...
 //	clients sarama HOST:PORT GROUP...
+//
+// or asks with many clients as it is told by lines (soak.go): clients soak-kadm, clients soak-sarama.
 package main
 
 import (
@@ -50,6 +52,11 @@ type Answers struct {
 }
 
 func main() {
+	many := map[string]func([]string) (Asking, error){"soak-kadm": openKadm, "soak-sarama": openSarama}
+	if open := many[os.Args[1]]; open != nil {
+		soak(open)
+		return
+	}
 	libraries := map[string]func(string, []string) (Answers, error){"kadm": askKadm, "sarama": askSarama}
 	answers, err := libraries[os.Args[1]](os.Args[2], os.Args[3:])
 	if err != nil {
