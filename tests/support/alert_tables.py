@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from new_tables import new_tables
 from sampled_logs import timed
 
 from streaming.alerts.episodes import Episode
@@ -19,7 +20,6 @@ from streaming.model.totals import Totals
 from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
-from streaming.tables.tables import Tables
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -45,8 +45,7 @@ class Lake:
         first_ends: Mapping[int, PartitionEnds] | None = None,
         start: int = START,
     ) -> None:
-        self.tables = Tables(str(root))
-        self.tables.create()
+        self.tables = new_tables(root)
         self.now = start
         self.ends = dict.fromkeys(range(partitions), 0)
         self.held_back: set[int] = set()  # partitions with an open transaction
