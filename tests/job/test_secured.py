@@ -178,6 +178,7 @@ def test_without_any_right_the_topic_is_waited_for_with_the_reason(
 # --- mistakes ---
 
 
+@pytest.mark.more
 def test_what_cannot_connect_says_why_and_not_the_password(secured: SecuredBroker) -> None:
     client = secured.client(USER, PASSWORD)
     wrong = secured.client(USER, "not-" + PASSWORD)
@@ -235,6 +236,7 @@ def test_settings_that_cannot_work_are_refused(
         assert secret not in str(raised.value)
 
 
+@pytest.mark.more
 @pytest.mark.spark
 def test_a_login_module_that_only_java_does_not_know_is_explained(
     secured: SecuredBroker, rights: Callable[[list[Right]], None], spark: SparkSession, tmp_path: Path
@@ -272,6 +274,7 @@ UI_PAGES = (
 )
 
 
+@pytest.mark.more
 @pytest.mark.spark
 @pytest.mark.slow
 def test_secrets_are_taken_from_environment_and_file_and_appear_nowhere(

@@ -203,6 +203,7 @@ def test_other_engines_find_every_name_in_changes(tables: Tables) -> None:
         assert by_engines(changes, "group", name) == dict.fromkeys(OWN_READERS, wanted)
 
 
+@pytest.mark.more
 def test_other_engines_find_every_name_in_changes_that_are_compacted(tmp_path: Path) -> None:
     changes = compacted(tmp_path).delta("changes")
     for name in NAMES:
@@ -210,7 +211,7 @@ def test_other_engines_find_every_name_in_changes_that_are_compacted(tmp_path: P
         assert by_engines(changes, "group", name) == dict.fromkeys(OWN_READERS, wanted)
 
 
-@pytest.mark.parametrize("column", ["group", "metadata"])
+@pytest.mark.parametrize("column", ["group", pytest.param("metadata", marks=pytest.mark.more)])
 def test_other_engines_find_every_text_of_folded_offsets(tmp_path: Path, column: str) -> None:
     offsets = folded(tmp_path).delta("offsets")
     for name in NAMES:
@@ -225,6 +226,7 @@ def test_other_engines_find_every_folded_group(tmp_path: Path) -> None:
         assert groups.to_table(["group"], filter=ds.field("group") == name)["group"].to_pylist() == [name]
 
 
+@pytest.mark.more
 def test_other_engines_find_every_removed_offset_after_its_day_has_left_the_history(tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
     tables.create()
@@ -239,6 +241,7 @@ def test_other_engines_find_every_removed_offset_after_its_day_has_left_the_hist
         assert by_engines(changes, "group", name) == {engine: {(name, TOGETHER)} for engine in OWN_READERS}
 
 
+@pytest.mark.more
 def test_other_engines_find_every_alert_also_after_closed_ones_have_left(tmp_path: Path) -> None:
     names = [name for name in NAMES if name][::3]
     lake = Lake(tmp_path)

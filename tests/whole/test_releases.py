@@ -1,6 +1,7 @@
 """The whole job against brokers of every release that we support: its tables equal the broker's answers.
 
 The job runs on the shared Spark session: a process of its own for each release would cost a minute.
+`make test` asks the oldest release here, `make test-more` the others: all other tests ask the default one.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,12 @@ APIS = {
 """The request, and its version, that only brokers with the feature answer."""
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+OLDEST, *LATER = VERSIONS
+
+
+@pytest.fixture(
+    scope="module", params=[OLDEST, *(pytest.param(later, marks=pytest.mark.more) for later in LATER)]
+)
 def version(request: pytest.FixtureRequest) -> KafkaVersion:
     return VERSIONS[request.param]
 
