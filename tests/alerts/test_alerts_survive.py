@@ -110,6 +110,7 @@ def die_for_a_while(lake: Lake) -> None:
     lake.now += 2 * HOUR
 
 
+@pytest.mark.more
 @settings(max_examples=6)
 @given(history=st.lists(steps(), min_size=4, max_size=9))
 def test_a_restart_at_every_point_gives_the_same_episodes(

@@ -79,6 +79,7 @@ class TestSettings:
 
 @pytest.mark.broker
 class TestRunning:
+    @pytest.mark.more
     def test_data_and_address_stay_over_restart_and_crash(self, make_broker: BrokerFactory) -> None:
         broker = make_broker()
         address = broker.bootstrap_servers
@@ -109,7 +110,7 @@ class TestRunning:
         assert "shut down completed" in broker.log.read_text()
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
-    @pytest.mark.parametrize("how", ["-TERM", "-KILL"])
+    @pytest.mark.parametrize("how", [pytest.param("-TERM", marks=pytest.mark.more), "-KILL"])
     def test_it_does_not_outlive_its_owner(self, how: str, broker_jars: Path, tmp_path: Path) -> None:
         command = [sys.executable, "-c", OWNER, str(tmp_path), str(broker_jars)]
         environment = os.environ | {"PYTHONPATH": str(Path(local_broker.__file__).parents[2])}
@@ -128,6 +129,7 @@ class TestFailing:
         with pytest.raises(LocalBrokerError, match=r"(?s)formatting .*exit code 1.*Invalid value one"):
             broker.start()
 
+    @pytest.mark.more
     def test_a_broker_that_ends_shows_its_first_error(self, broker_jars: Path, tmp_path: Path) -> None:
         broker = LocalBroker(tmp_path, jars=broker_jars)
         with socket.socket() as taken:

@@ -134,6 +134,7 @@ def test_answers_are_the_same_after_compaction_checkpoint_vacuum_and_log_clean_u
     assert log_of(forgetful, "changes")[0] > f"{newest:020}.json"
 
 
+@pytest.mark.more
 def test_the_job_goes_on_after_maintenance(tables: Tables) -> None:
     filled(tables)
     round_at(tables, NOW)
@@ -191,6 +192,7 @@ def test_progress_is_said_anew_only_where_it_is_not_the_last_word(tables: Tables
     assert tables.delta("changes").version() == version
 
 
+@pytest.mark.more
 def test_a_day_that_has_ended_is_sorted_by_group_once(tables: Tables) -> None:
     for name in ("b", "c", "a"):
         append(tables, set_offset(name, 1), now=NOW)
@@ -208,6 +210,7 @@ def test_a_day_that_has_ended_is_sorted_by_group_once(tables: Tables) -> None:
     assert len(tables.delta("changes").file_uris()) == 2
 
 
+@pytest.mark.more
 def test_closed_alerts_leave_with_the_removed_offsets_and_open_ones_stay(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for name in ("open", "closed"):
@@ -316,6 +319,7 @@ def test_a_day_is_rewritten_once(tables: Tables) -> None:
     assert tables.delta("changes").file_uris() == rewritten != files
 
 
+@pytest.mark.more
 def test_a_day_with_changes_that_are_not_folded_waits_for_the_fold(tables: Tables) -> None:
     append(tables, set_offset("a", 1), now=NOW - 9 * DAY_MS)
     append(tables, set_offset("b", 1), now=NOW - 8 * DAY_MS)
@@ -516,6 +520,7 @@ def test_a_round_that_fails_is_said_once_and_tried_again(tables: Tables, said: l
     assert said[1:] == ["maintenance of the tables works again"]
 
 
+@pytest.mark.more
 def test_a_step_that_fails_is_reported_and_keeps_no_other_from_its_work(tables: Tables) -> None:
     """Commits have room, compacted files have not."""
     filled(tables)

@@ -158,7 +158,9 @@ def by_day(root: Path) -> Tables:
     return tables
 
 
-@pytest.fixture(scope="module", params=[written, by_day], ids=lambda made: made.__name__)
+@pytest.fixture(
+    scope="module", params=[written, pytest.param(by_day, marks=pytest.mark.more)], ids=["written", "by_day"]
+)
 def tables(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     made: Callable[[Path], Tables] = request.param
     return made(tmp_path_factory.mktemp("found") / "tables")
@@ -211,7 +213,8 @@ def test_other_engines_find_every_name_in_changes_that_are_compacted(tmp_path: P
         assert by_engines(changes, "group", name) == dict.fromkeys(OWN_READERS, wanted)
 
 
-@pytest.mark.parametrize("column", ["group", pytest.param("metadata", marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("column", ["group", "metadata"])
 def test_other_engines_find_every_text_of_folded_offsets(tmp_path: Path, column: str) -> None:
     offsets = folded(tmp_path).delta("offsets")
     for name in NAMES:
@@ -278,6 +281,7 @@ ANY_NAMES = st.lists(
 )
 
 
+@pytest.mark.more
 @settings(max_examples=12, deadline=None)
 @given(ANY_NAMES)
 def test_any_names_are_found_beside_any_others(names: list[str]) -> None:
