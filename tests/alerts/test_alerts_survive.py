@@ -58,7 +58,9 @@ def nothing() -> None:
     pass
 
 
-@pytest.mark.parametrize(("moment", "copies"), [("before", 1), ("after", 2)])
+@pytest.mark.parametrize(
+    ("moment", "copies"), [pytest.param("before", 1, marks=pytest.mark.more), ("after", 2)]
+)
 def test_kill_9_between_opening_and_delivering_loses_nothing(
     moment: str, copies: int, hook: HttpReceiver, tmp_path: Path
 ) -> None:

@@ -75,16 +75,8 @@ class World:
         return settings_of(self.secured.bootstrap_servers, self.client(password))
 
     def client(self, password: str = PASSWORD) -> dict[str, str]:
-        """The user's settings, with a trust store that takes no keytool."""
-        client = {
-            name: value
-            for name, value in self.secured.client(USER, password).items()
-            if "truststore" not in name
-        }
-        return client | {
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.secured.certificates / "ca.pem"),
-        }
+        """The user's settings."""
+        return self.secured.client(USER, password)
 
 
 def settings_of(bootstrap: str, client: dict[str, str] | None = None, **options: str) -> Settings:

@@ -66,10 +66,11 @@ def test_errors_of_an_ended_jvm_are_left_to_who_asks_it_next_and_others_are_repo
     assert "gone" not in ended.stderr
 
 
+@pytest.mark.more
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.timeout(2 * LIMIT_S)
-@pytest.mark.parametrize("moment", [pytest.param(is_starting, marks=pytest.mark.more), has_read])
+@pytest.mark.parametrize("moment", [is_starting, has_read])
 def test_a_killed_jvm_is_one_line_and_what_is_left_is_the_users_alone(
     broker: LocalBroker, tmp_path: Path, moment: Callable[[JobProcess], bool]
 ) -> None:

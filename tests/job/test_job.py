@@ -122,6 +122,7 @@ def test_an_open_transaction_is_not_seen_until_it_commits(
     assert tables.progress().partitions[0].open_transaction_since is None
 
 
+@pytest.mark.more
 def test_starting_again_reads_nothing_twice_and_changes_nothing(
     make_job: JobFactory, broker: LocalBroker
 ) -> None:

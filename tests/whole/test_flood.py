@@ -96,6 +96,7 @@ def produce_stamped(bootstrap: str, topic: str, stamps: list[int]) -> None:
         kafka.produce_raw(bootstrap, topic, [commit(1, partition=number)], timestamp_ms=stamp)
 
 
+@pytest.mark.more
 def test_a_record_timestamp_that_spark_cannot_hold_is_explained(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:

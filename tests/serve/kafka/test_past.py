@@ -246,6 +246,7 @@ def test_a_refused_moment_ends_librdkafka(endpoint: Listening) -> None:
         end.result(10)
 
 
+@pytest.mark.more
 def test_serve_answers_from_the_same_moments_when_it_was_restarted(world: World, tmp_path: Path) -> None:
     moments = [one.moment for one in world.recorded]
     ports = free_ports(2)
