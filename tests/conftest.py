@@ -102,15 +102,20 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
 
 _KINDS = ("slow", "spark", "broker")
 _LONG = {
+    "test_cli_lag.py",
     "test_delivery.py",
     "test_health_cases.py",
     "test_lag_alerts.py",
     "test_maintenance.py",
-    "test_names_found.py",
+    "test_page_names.py",
     "test_pages.py",
+    "test_serving.py",
+    "test_sql.py",
     "test_sql_views.py",
+    "test_taken_over.py",
+    "test_wrong_clocks.py",
 }
-"""Modules of none of these kinds that take half a minute: one that began last would leave a worker idle."""
+"""Modules of none of these kinds that take 15 s and more: one that began last would leave a worker idle."""
 _QUICK = len(_KINDS) + 1
 
 
