@@ -521,6 +521,7 @@ def test_a_partition_without_commits_is_reported_once_until_something_is_committ
     assert rules_of(stuck.pass_minutes(1)) == [(GROUP_STOPPED.id, False)]
 
 
+@pytest.mark.more
 def test_it_closes_when_no_member_has_the_partition(stuck: World) -> None:
     assert rules_of(stuck.pass_minutes(15)) == [(GROUP_STOPPED.id, True)]
     stuck.lake.set_group("g", **having(0, client_id="app-2"))

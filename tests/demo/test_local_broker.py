@@ -91,6 +91,7 @@ class TestRunning:
         assert broker.bootstrap_servers == address
         assert "kept" in topics(broker)
 
+    @pytest.mark.more
     def test_overrides_win_and_the_partitions_are_chosen(self, make_broker: BrokerFactory) -> None:
         broker = make_broker(offsets_partitions=3, overrides={"num.partitions": 7})
         written = (broker.directory / "server.properties").read_text().splitlines()

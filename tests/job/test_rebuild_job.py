@@ -122,6 +122,7 @@ def test_a_position_before_the_beginning_of_the_log_leads_to_a_rebuild_without_g
     assert job.tables.progress().generation == 1
 
 
+@pytest.mark.more
 def test_a_topic_recreated_with_more_partitions_leads_to_a_rebuild(make_job: JobFactory) -> None:
     job = make_job("anew")
     kafka.create_topics(job.bootstrap, {job.topic: 1})

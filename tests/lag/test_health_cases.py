@@ -449,7 +449,11 @@ CASES = [
 JITTER = (0, 7, -9, 4, 10, -10, 5, 9, -4)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [case if case in CASES[::2] else pytest.param(case, marks=pytest.mark.more) for case in CASES],
+    ids=lambda case: case.name,
+)
 def test_status_over_time(case: Case) -> None:
     """Looked at every other moment: the next test looks at all of them, in one go."""
     tables = case.tables()

@@ -474,20 +474,20 @@ def test_nothing_fails_and_no_row_is_missing_while_all_happens_at_once(tables: T
         reads += 1
 
     threads = [repeat(work) for work in (fold, do_round, read)]
-    for number in range(1, 30):
-        if ended.is_set():
-            break
-        append(tables, batch(*(set_offset(group, number) for group in groups)), now=NOW)
+    appended = 1
+    while not ended.is_set() and (
+        appended < 30 or min(rounds, reads) < 2
+    ):  # on a busy machine rounds take long
+        append(tables, batch(*(set_offset(group, appended) for group in groups)), now=NOW)
+        appended += 1
     ended.set()
     for thread in threads:
         thread.join()
     if failures:
         raise failures[0]
-    assert rounds > 1
-    assert reads > 1
     changes = tables.read_changes()
-    assert len(changes) == 30 * len(groups)
-    assert len(tables.delta("changes").file_uris()) < 30
+    assert len(changes) == appended * len(groups)
+    assert len(tables.delta("changes").file_uris()) < appended
 
 
 # --- in the job, and by hand -----------------------------------------------------------------------------

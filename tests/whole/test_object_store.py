@@ -87,6 +87,7 @@ def test_tables_are_written_read_followed_and_maintained(store: ObjectStore) -> 
     assert tables.existing() == []
 
 
+@only_in_test_s3
 def test_of_two_writers_of_one_version_only_one_is_taken(store: ObjectStore) -> None:
     """Each commit is a conditional write: delta-rs writes a refused one as a later version."""
     root, options = store.new_root(), store.options()
@@ -237,6 +238,7 @@ def test_a_bucket_in_another_region_is_told_from_other_refusals(
         assert "expecting 'eu-west-3'" in said
 
 
+@only_in_test_s3
 def test_an_answer_that_repeats_a_session_token_is_not_shown(object_store: ObjectStore) -> None:
     with answering(
         400, "ExpiredToken", "The provided token has expired.", more="<Token-0>t0k3n</Token-0>"
@@ -315,7 +317,8 @@ def until_done(proxy: StoreProxy, act: Callable[[], object]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(None, marks=only_in_test_s3)], ids=["once", "each time"])
+@only_in_test_s3
+@pytest.mark.parametrize("times", [1, None], ids=["once", "each time"])
 def test_a_batch_whose_answer_was_lost_is_in_the_tables_once(
     through: Tables, proxy: StoreProxy, times: int | None
 ) -> None:
@@ -351,6 +354,7 @@ def test_a_fold_whose_answer_was_lost_is_done_once(
     assert through.unfolded_rows() == 0
 
 
+@only_in_test_s3
 def test_credentials_that_are_renewed_in_a_file_are_read_again(
     object_store: ObjectStore, proxy: StoreProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

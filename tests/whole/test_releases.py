@@ -1,7 +1,7 @@
 """The whole job against brokers of every release that we support: its tables equal the broker's answers.
 
-The job runs on the shared Spark session: a process of its own for each release would cost a minute.
-`make test` asks the oldest release here, `make test-more` the others: all other tests ask the default one.
+Only `make test-more` runs this: all other tests ask the default release, or the one that KAFKA names. The job
+runs on the shared Spark session: a process of its own for each release would cost a minute.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from running_job import RunningJob
 
 from streaming.demo.broker_offsets import CommittedOffset
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.more]
 
 APIS = {
     Feature.SHARE_GROUPS: (76, 0),  # ShareGroupHeartbeat
@@ -31,12 +31,7 @@ APIS = {
 """The request, and its version, that only brokers with the feature answer."""
 
 
-OLDEST, *LATER = VERSIONS
-
-
-@pytest.fixture(
-    scope="module", params=[OLDEST, *(pytest.param(later, marks=pytest.mark.more) for later in LATER)]
-)
+@pytest.fixture(scope="module", params=VERSIONS)
 def version(request: pytest.FixtureRequest) -> KafkaVersion:
     return VERSIONS[request.param]
 
