@@ -238,7 +238,7 @@ def test_no_java_is_a_clear_error_even_where_the_jars_are_there(tmp_path: Path) 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_demo_ends_by_itself_in_agreement_with_its_broker(tmp_path: Path) -> None:
-    result = offsetlake("demo", "--for", "6s", cwd=tmp_path, timeout_s=240)
+    result = offsetlake("demo", "--for", "12s", cwd=tmp_path, timeout_s=240)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "the tables agree with the broker" in result.stdout
     assert "group billing appeared" in result.stdout  # at the latest in the last snapshot
