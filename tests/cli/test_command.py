@@ -234,6 +234,7 @@ def test_no_java_is_a_clear_error_even_where_the_jars_are_there(tmp_path: Path) 
     assert "expected Java 17 or newer, found no java" in result.stderr
 
 
+@pytest.mark.more
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow

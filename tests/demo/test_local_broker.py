@@ -125,6 +125,7 @@ class TestRunning:
 
 @pytest.mark.broker
 class TestFailing:
+    @pytest.mark.more
     def test_a_bad_setting_shows_what_the_format_tool_said(self, broker_jars: Path, tmp_path: Path) -> None:
         broker = LocalBroker(tmp_path, jars=broker_jars, overrides={"node.id": "one"})
         with pytest.raises(LocalBrokerError, match=r"(?s)formatting .*exit code 1.*Invalid value one"):
@@ -143,6 +144,7 @@ class TestFailing:
                 broker.start()
         assert not broker.is_running
 
+    @pytest.mark.more
     def test_a_broker_that_is_never_ready_is_killed(
         self, broker_jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -483,6 +483,7 @@ def newest_version(job: RunningJob) -> int:
     return DeltaTable(f"{job.tables.root}/changes").version()
 
 
+@pytest.mark.more
 def test_changes_hold_values_before_and_after_in_sequence(make_job: JobFactory, broker: LocalBroker) -> None:
     bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"steps": 1})

@@ -185,6 +185,7 @@ def test_the_slider_leads_to_the_past_and_back(browser: Browser, world: PageWorl
 # --- hostile names ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_hostile_names_do_nothing(browser: Browser) -> None:
     others = "document.querySelectorAll('iframe, object, base').length"
     ours = f"return [document.scripts.length, document.images.length, {others}]"
@@ -403,6 +404,7 @@ def test_pages_work_without_scripts(endpoint: Opened) -> None:
         assert driver.find_element(By.TAG_NAME, "h1").text == "Group returned"
 
 
+@pytest.mark.more
 def test_viewers_sign_in_with_the_token_and_out(browser: Browser, world: PageWorld) -> None:
     with opened(world.tables, token=TOKEN) as endpoint, browser.at(endpoint.endpoint.port):
         endpoint.telling.pages.has_login = True  # as the settings of the process say
