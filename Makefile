@@ -38,6 +38,11 @@ test: export PYTHONDONTWRITEBYTECODE :=# else each of hundreds of processes comp
 test: setup ## Run all tests but those of test-... below, against a real broker (KAFKA=3.9.2 or 4.4.0), or some (ARGS=tests/state)
 	@KAFKA=$(KAFKA) $(BIN)/pytest $(WORKERS) $(STUCK) $(ARGS)
 
+.PHONY: test-more
+test-more: export PYTHONDONTWRITEBYTECODE :=
+test-more: setup ## Run the tests that are marked `more`: further cases and moments of features that `make test` tries
+	@MORE=1 KAFKA=$(KAFKA) $(BIN)/pytest $(WORKERS) $(STUCK) -m more $(ARGS)
+
 .PHONY: test-kill
 KILLS ?= 30
 test-kill: setup ## Kill the real job repeatedly under live traffic (KILLS=30 KILL_SEED=1)

@@ -16,6 +16,7 @@ from java_lines import JavaLines
 from java_records import JavaRecords, start_java_records
 from kafka_versions import DEFAULT, VERSIONS, KafkaVersion, chosen_version, header, missing_features
 from logged import logged
+from new_tables import new_tables
 from pyspark.sql import SparkSession
 
 from streaming.cli.main import main
@@ -91,6 +92,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Let workers begin with the modules that take longest, so that both come to their end together."""
     skip_what_the_broker_lacks(items)
+    skip_what_is_left_to_more(items)
     if xdist.is_xdist_worker(session):
         turns: dict[Path, int] = {}
         for item in items:
@@ -100,21 +102,37 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
 
 _KINDS = ("slow", "spark", "broker")
 _LONG = {
+    "test_cli_lag.py",
     "test_delivery.py",
     "test_health_cases.py",
     "test_lag_alerts.py",
     "test_maintenance.py",
-    "test_names_found.py",
+    "test_page_names.py",
     "test_pages.py",
+    "test_serving.py",
+    "test_sql.py",
     "test_sql_views.py",
+    "test_taken_over.py",
+    "test_wrong_clocks.py",
 }
-"""Modules of none of these kinds that take half a minute: one that began last would leave a worker idle."""
+"""Modules of none of these kinds that take 15 s and more: one that began last would leave a worker idle."""
 _QUICK = len(_KINDS) + 1
 
 
 def _turn(item: pytest.Item) -> int:
     quick = _QUICK - (item.path.name in _LONG)
     return next((turn for turn, kind in enumerate(_KINDS) if item.get_closest_marker(kind)), quick)
+
+
+# --- `make test-more`: what `make test` has no time for ----------------------------------------------------
+
+
+def skip_what_is_left_to_more(items: list[pytest.Item]) -> None:
+    """Skip the tests that are marked `more`, unless `make test-more` runs them (it sets MORE)."""
+    if "MORE" not in os.environ:
+        for item in items:
+            if item.get_closest_marker("more"):
+                item.add_marker(pytest.mark.skip(reason="`make test-more` runs it"))
 
 
 # --- Kafka: mark a test that uses these with `broker`, and with `needs` for what not every release has ---
@@ -239,9 +257,7 @@ def offsetlake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
     """Tables that nothing was written to yet."""
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
-    return made
+    return new_tables(tmp_path / "tables")
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,9 @@ def nothing() -> None:
     pass
 
 
-@pytest.mark.parametrize(("moment", "copies"), [("before", 1), ("after", 2)])
+@pytest.mark.parametrize(
+    ("moment", "copies"), [pytest.param("before", 1, marks=pytest.mark.more), ("after", 2)]
+)
 def test_kill_9_between_opening_and_delivering_loses_nothing(
     moment: str, copies: int, hook: HttpReceiver, tmp_path: Path
 ) -> None:
@@ -110,6 +112,7 @@ def die_for_a_while(lake: Lake) -> None:
     lake.now += 2 * HOUR
 
 
+@pytest.mark.more
 @settings(max_examples=6)
 @given(history=st.lists(steps(), min_size=4, max_size=9))
 def test_a_restart_at_every_point_gives_the_same_episodes(

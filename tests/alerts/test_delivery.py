@@ -380,6 +380,7 @@ def test_many_of_a_rule_are_one_message(lake: Lake, hook: HttpReceiver) -> None:
     assert [(body["event"], body["group"]) for body in hook.bodies[21:]] == [("closed", "many003")]
 
 
+@pytest.mark.more
 def test_a_summary_that_is_refused_is_divided_and_nothing_is_lost(lake: Lake, hook: HttpReceiver) -> None:
     open_many(lake, 30)
     hook.refuses = lambda body: body["event"] == "summary"
@@ -388,6 +389,7 @@ def test_a_summary_that_is_refused_is_divided_and_nothing_is_lost(lake: Lake, ho
     assert sorted(body["group"] for body in hook.bodies) == [f"many{number:03}" for number in range(30)]
 
 
+@pytest.mark.more
 def test_a_flood_for_a_receiver_that_is_silent_is_one_attempt_of_a_round(lake: Lake) -> None:
     open_many(lake, 60)
     open_many(lake, 1, left=HOUR, prefix="urgent")
@@ -684,6 +686,7 @@ def test_waking_a_thread_ends_its_pause(lake: Lake) -> None:
     thread.join(10)
 
 
+@pytest.mark.more
 def test_what_is_refused_for_long_while_others_are_taken_is_given_up_and_said(lake: Lake) -> None:
     receiver = Picky("bad", repeat_every_ms=60_000, batch_size=500)
     for group in ("a", "bad"):
@@ -735,6 +738,7 @@ def test_many_that_are_refused_hold_back_no_alert_behind_them(lake: Lake, batch_
     assert len(receiver.times("new")) == 1
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("batch_size", [1, 500])
 def test_hundreds_that_are_refused_hold_back_neither_new_alerts_nor_repetitions(
     lake: Lake, batch_size: int
@@ -753,7 +757,7 @@ def test_hundreds_that_are_refused_hold_back_neither_new_alerts_nor_repetitions(
         assert max(gaps) <= 61_000, group
 
 
-@pytest.mark.parametrize("batch_size", [1, 500])
+@pytest.mark.parametrize("batch_size", [1, pytest.param(500, marks=pytest.mark.more)])
 def test_many_repetitions_that_are_refused_hold_back_no_other(lake: Lake, batch_size: int) -> None:
     bad = [f"bad{number:02}" for number in range(45)]
     receiver = Picky(repeat_every_ms=60_000, batch_size=batch_size)
@@ -771,6 +775,7 @@ def test_many_repetitions_that_are_refused_hold_back_no_other(lake: Lake, batch_
     assert {group for group, at in receiver.got if at >= lake.now - 120_000} == {*bad, "a"}
 
 
+@pytest.mark.more
 def test_nothing_is_given_up_while_a_receiver_takes_nothing(lake: Lake) -> None:
     receiver = Picky("a", "b", "c")
     for group in ("a", "b", "c"):

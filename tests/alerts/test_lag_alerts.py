@@ -144,6 +144,7 @@ def test_groups_are_judged_by_the_settings_of_health(world: World) -> None:
     assert (GROUP_STOPPED.id, True) in rules_of(world.lake.evaluator(world.settings).evaluate())
 
 
+@pytest.mark.more
 def test_rolling_restart_of_a_group_is_told_by_no_rule(lake: Lake) -> None:
     world = World(lake)
     for minutes in (-8, -4, 0):
@@ -161,7 +162,9 @@ def test_rolling_restart_of_a_group_is_told_by_no_rule(lake: Lake) -> None:
     assert world.told == []
 
 
-@pytest.mark.parametrize("minutes", [[3], [4, 5, 6]], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "minutes", [[3], pytest.param([4, 5, 6], marks=pytest.mark.more)], ids=["short", "long"]
+)
 def test_restart_of_the_brokers_opens_and_closes_nothing(world: World, minutes: list[int]) -> None:
     world.evaluate()
     assert sorted(world.told) == OPENED
@@ -176,6 +179,7 @@ def test_restart_of_the_brokers_opens_and_closes_nothing(world: World, minutes: 
     assert len(world.told) == (4 if minutes == [3] else 6)
 
 
+@pytest.mark.more
 def test_restart_of_the_job_opens_and_closes_nothing(world: World) -> None:
     world.evaluate()
     world.lake.now += 12 * M
@@ -194,6 +198,7 @@ def test_restart_of_the_job_opens_and_closes_nothing(world: World) -> None:
     assert world.pass_minutes(12, "g", step=3) == []
 
 
+@pytest.mark.more
 def test_group_that_stands_still_is_reported_until_it_moves(lake: Lake) -> None:
     world = World(lake, alert_settings(groups=[{"pattern": "sta*", "group_stalled": "on"}]))
     for minutes, offset in {-14: 8_000, -11: 9_000, -8: 9_000, -5: 9_000, -2: 9_000}.items():
@@ -250,7 +255,7 @@ def test_rules_that_are_switched_off_close_what_they_opened(world: World) -> Non
     assert sorted(rules_of(world.pass_minutes(1))) == [(GROUP_STOPPED.id, False), (LAG_SECONDS.id, False)]
 
 
-@pytest.mark.parametrize("clock", [-2 * M, 0, 3 * HOUR])
+@pytest.mark.parametrize("clock", [pytest.param(-2 * M, marks=pytest.mark.more), 0, 3 * HOUR])
 def test_offset_beyond_the_end_of_its_log(lake: Lake, clock: int) -> None:
     """Whatever the coordinator's clock says."""
     world = World(lake)
@@ -516,6 +521,7 @@ def test_a_partition_without_commits_is_reported_once_until_something_is_committ
     assert rules_of(stuck.pass_minutes(1)) == [(GROUP_STOPPED.id, False)]
 
 
+@pytest.mark.more
 def test_it_closes_when_no_member_has_the_partition(stuck: World) -> None:
     assert rules_of(stuck.pass_minutes(15)) == [(GROUP_STOPPED.id, True)]
     stuck.lake.set_group("g", **having(0, client_id="app-2"))
@@ -524,6 +530,7 @@ def test_it_closes_when_no_member_has_the_partition(stuck: World) -> None:
     assert rules_of(stuck.pass_minutes(1)) == [(GROUP_STOPPED.id, False)]
 
 
+@pytest.mark.more
 def test_it_is_not_told_of_what_is_not_known_or_not_certain(stuck: World) -> None:
     stuck.lake.set_group("nameless", **having(0, client_id=None, client_host=None))
     stuck.lake.set_group("unsampled", **having(1))
@@ -537,6 +544,7 @@ def test_it_is_not_told_of_what_is_not_known_or_not_certain(stuck: World) -> Non
     assert "now to a member of unknown name;" in told["nameless"]
 
 
+@pytest.mark.more
 def test_a_gap_of_samples_opens_nothing_about_it(stuck: World) -> None:
     assert stuck.pass_minutes(5) == []
     assert stuck.pass_minutes(7, samples=False) == []
@@ -544,6 +552,7 @@ def test_a_gap_of_samples_opens_nothing_about_it(stuck: World) -> None:
     assert rules_of(stuck.pass_minutes(3)) == [(GROUP_STOPPED.id, True)]
 
 
+@pytest.mark.more
 def test_other_rules_say_nothing_of_it(stuck: World) -> None:
     stuck.settings = ALL_ON
     stuck.restart()

@@ -109,7 +109,9 @@ def keytool(java: Path, folder: Path, *arguments: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["store.jks", "store.p12", "pkcs12.jks"])
-@pytest.mark.parametrize("kind", ["JKS", "PKCS12", None])
+@pytest.mark.parametrize(
+    "kind", ["JKS", *(pytest.param(kind, marks=pytest.mark.more) for kind in ("PKCS12", None))]
+)
 def test_java_trust_store_becomes_pem(stores: Path, name: str, kind: str | None) -> None:
     given = {"ssl.truststore.location": str(stores / name), "ssl.truststore.password": "changeit"}
     translated = librdkafka_settings(given | ({} if kind is None else {"ssl.truststore.type": kind}))

@@ -75,16 +75,8 @@ class World:
         return settings_of(self.secured.bootstrap_servers, self.client(password))
 
     def client(self, password: str = PASSWORD) -> dict[str, str]:
-        """The user's settings, with a trust store that takes no keytool."""
-        client = {
-            name: value
-            for name, value in self.secured.client(USER, password).items()
-            if "truststore" not in name
-        }
-        return client | {
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.secured.certificates / "ca.pem"),
-        }
+        """The user's settings."""
+        return self.secured.client(USER, password)
 
 
 def settings_of(bootstrap: str, client: dict[str, str] | None = None, **options: str) -> Settings:
@@ -178,7 +170,10 @@ def test_with_the_documented_rights_and_one_for_the_clocks_all_is_well_and_nothi
     assert content() == before
 
 
-@pytest.mark.parametrize("name", ["missing", "grüße\0", "..", "a" * 300])
+@pytest.mark.parametrize(
+    "name",
+    ["missing", *(pytest.param(name, marks=pytest.mark.more) for name in ("grüße\0", "..", "a" * 300))],
+)
 def test_another_topic_that_is_missing_is_a_failure_and_is_not_created(world: World, name: str) -> None:
     topic = before_java(settings_of(world.plain, topic=name))[findings.TOPIC]
     assert topic.result == "failed"
@@ -279,6 +274,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_named(world: World, cut
     assert {found[check].result for check in findings.OF_TOPIC} == {"unknown"}
 
 
+@pytest.mark.more
 def test_leaders_that_fall_silent_are_named_with_their_partitions(
     world: World, cut: Callable[[], None]
 ) -> None:
@@ -295,6 +291,7 @@ def test_leaders_that_fall_silent_are_named_with_their_partitions(
     assert f"no end of 2 partitions (0, 1) from {address}" in found[findings.PARTITIONS].found
 
 
+@pytest.mark.more
 def test_brokers_that_are_cut_off_and_a_jvm_that_is_killed_fail_the_checks_after_it(
     world: World, cut: Callable[[], None]
 ) -> None:
@@ -331,6 +328,7 @@ def test_java_that_is_missing_fails_its_own_checks_alone(world: World, no_java: 
     assert "expected Java 17 or newer, found no java" in found[findings.JAVA].found
 
 
+@pytest.mark.more
 def test_a_jvm_that_does_not_start_says_why(world: World) -> None:
     conf = {"spark.driver.extraJavaOptions": "-XX:NoSuchOption"}
     options = {"source.bootstrap_servers": world.plain, "spark.conf": conf}
@@ -401,6 +399,7 @@ def is_connected(address: str, table: str) -> bool:
     return any(remote.endswith(port) and state == "01" for _, _, remote, state, *_ in lines)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_silent_broker_is_given_up_and_a_check_that_is_ended_leaves_no_jvm(
     silent: str, tmp_path: Path, how: signal.Signals, code: int

@@ -264,7 +264,13 @@ def test_watching_on_a_terminal_draws_a_screen_that_is_gone_at_the_end(
     assert all(one != other for one, other in pairwise(shapes)), text  # drawn anew for a reason
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        *(pytest.param(number, marks=pytest.mark.more) for number in (signal.SIGHUP, signal.SIGTSTP)),
+    ],
+)
 def test_a_signal_gives_the_terminal_its_screen_back(world: LagTables, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "streaming.cli", "lag", "--watch", "--table-root", world.tables.root]
     master, slave = pty.openpty()

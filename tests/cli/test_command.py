@@ -149,7 +149,7 @@ def test_a_topic_that_does_not_exist_is_waited_for_until_told_to_stop(
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("command", ["run --once", "rebuild"])
+@pytest.mark.parametrize("command", ["run --once", pytest.param("rebuild", marks=pytest.mark.more)])
 def test_a_topic_that_does_not_exist_ends_what_is_to_end(
     broker: LocalBroker, tmp_path: Path, command: str
 ) -> None:
@@ -205,6 +205,7 @@ def test_the_job_fills_tables_and_alerts_until_ctrl_c_stops_it_cleanly(
     assert partitions[kafka.partition_of("cli", 8)]["state"] == "current"
 
 
+@pytest.mark.more
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_signal_while_spark_starts_is_not_lost(broker: LocalBroker, tmp_path: Path) -> None:
@@ -233,6 +234,7 @@ def test_no_java_is_a_clear_error_even_where_the_jars_are_there(tmp_path: Path) 
     assert "expected Java 17 or newer, found no java" in result.stderr
 
 
+@pytest.mark.more
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow

@@ -61,6 +61,7 @@ def test_the_command_for_the_http_endpoint_names_what_prometheus_scrapes(
         assert "\noffsetlake_groups 1\n" in answer.read().decode()
 
 
+@pytest.mark.more
 def test_the_endpoints_are_shut_at_the_end(tables: Tables, tmp_path: Path) -> None:
     with Endpoints(tables.root, tmp_path) as endpoints:
         wait_until(lambda: is_open(endpoints.kafka), "the endpoint")
@@ -69,6 +70,7 @@ def test_the_endpoints_are_shut_at_the_end(tables: Tables, tmp_path: Path) -> No
     assert "stopped" in (tmp_path / "serve.log").read_text()  # in good order
 
 
+@pytest.mark.more
 def test_a_process_that_has_ended_is_reported_with_what_it_said(endpoints: Endpoints) -> None:
     wait_until(lambda: is_open(endpoints.kafka), "the endpoint")
     assert endpoints._child is not None

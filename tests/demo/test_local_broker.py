@@ -79,6 +79,7 @@ class TestSettings:
 
 @pytest.mark.broker
 class TestRunning:
+    @pytest.mark.more
     def test_data_and_address_stay_over_restart_and_crash(self, make_broker: BrokerFactory) -> None:
         broker = make_broker()
         address = broker.bootstrap_servers
@@ -90,6 +91,7 @@ class TestRunning:
         assert broker.bootstrap_servers == address
         assert "kept" in topics(broker)
 
+    @pytest.mark.more
     def test_overrides_win_and_the_partitions_are_chosen(self, make_broker: BrokerFactory) -> None:
         broker = make_broker(offsets_partitions=3, overrides={"num.partitions": 7})
         written = (broker.directory / "server.properties").read_text().splitlines()
@@ -109,7 +111,7 @@ class TestRunning:
         assert "shut down completed" in broker.log.read_text()
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
-    @pytest.mark.parametrize("how", ["-TERM", "-KILL"])
+    @pytest.mark.parametrize("how", [pytest.param("-TERM", marks=pytest.mark.more), "-KILL"])
     def test_it_does_not_outlive_its_owner(self, how: str, broker_jars: Path, tmp_path: Path) -> None:
         command = [sys.executable, "-c", OWNER, str(tmp_path), str(broker_jars)]
         environment = os.environ | {"PYTHONPATH": str(Path(local_broker.__file__).parents[2])}
@@ -123,11 +125,13 @@ class TestRunning:
 
 @pytest.mark.broker
 class TestFailing:
+    @pytest.mark.more
     def test_a_bad_setting_shows_what_the_format_tool_said(self, broker_jars: Path, tmp_path: Path) -> None:
         broker = LocalBroker(tmp_path, jars=broker_jars, overrides={"node.id": "one"})
         with pytest.raises(LocalBrokerError, match=r"(?s)formatting .*exit code 1.*Invalid value one"):
             broker.start()
 
+    @pytest.mark.more
     def test_a_broker_that_ends_shows_its_first_error(self, broker_jars: Path, tmp_path: Path) -> None:
         broker = LocalBroker(tmp_path, jars=broker_jars)
         with socket.socket() as taken:
@@ -140,6 +144,7 @@ class TestFailing:
                 broker.start()
         assert not broker.is_running
 
+    @pytest.mark.more
     def test_a_broker_that_is_never_ready_is_killed(
         self, broker_jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

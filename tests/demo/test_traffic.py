@@ -62,6 +62,7 @@ class TestFailures:
 
 
 @pytest.mark.broker
+@pytest.mark.more
 class TestBrokerOffsets:
     def test_every_group_s_offsets_are_returned(self, quiet_broker: LocalBroker) -> None:
         bootstrap = quiet_broker.bootstrap_servers
@@ -86,6 +87,7 @@ class TestBrokerOffsets:
 
 
 @pytest.mark.broker
+@pytest.mark.more
 class TestTraffic:
     def test_every_group_commits(self, bootstrap: str) -> None:
         wait_until(lambda: {key.group for key in broker_offsets(bootstrap)} == ALL_GROUPS, "all groups")

@@ -66,6 +66,7 @@ def test_errors_of_an_ended_jvm_are_left_to_who_asks_it_next_and_others_are_repo
     assert "gone" not in ended.stderr
 
 
+@pytest.mark.more
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.timeout(2 * LIMIT_S)

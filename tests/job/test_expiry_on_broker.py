@@ -1,7 +1,7 @@
 """Expiry on a real broker that keeps offsets for a minute: what was said to go goes, and what not stays.
 
 All groups share one broker, one job and one wait. `Watched` is what was seen of it; each test looks at one
-side of that.
+side of that. Only `make test-more` runs this: it waits for a minute.
 """
 
 import csv
@@ -34,7 +34,7 @@ from streaming.queries.removed import list_removed, restorable
 from streaming.queries.reset_csv import reset_lines
 from streaming.tables.tables import Tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.more]
 
 CHECK_INTERVAL: Final = timedelta(seconds=5)
 A_FEW_SECONDS: Final = timedelta(seconds=5)

@@ -122,6 +122,7 @@ def test_an_open_transaction_is_not_seen_until_it_commits(
     assert tables.progress().partitions[0].open_transaction_since is None
 
 
+@pytest.mark.more
 def test_starting_again_reads_nothing_twice_and_changes_nothing(
     make_job: JobFactory, broker: LocalBroker
 ) -> None:
@@ -185,6 +186,7 @@ def test_the_job_follows_live_commits_and_heartbeats_and_maintains_its_tables_wh
     assert not [sentence for sentence in job.said if "maintain" in sentence]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("pause_s", "once"), [(3.0, True), (0.0, False)], ids=["long", "stopped after it"])
 def test_how_long_a_batch_took_is_what_spark_says(
     make_job: JobFactory, broker: LocalBroker, pause_s: float, once: bool
@@ -219,6 +221,7 @@ class Told:
         self.durations.append(batch_ms)
 
 
+@pytest.mark.more
 def test_a_trigger_that_found_nothing_is_no_batch(spark: SparkSession, tmp_path: Path) -> None:
     """Spark tells of it under the number of the next batch."""
     folder, interval, writer = tmp_path / "in", "spark.sql.streaming.noDataProgressEventInterval", Told()
@@ -245,6 +248,7 @@ def test_a_trigger_that_found_nothing_is_no_batch(spark: SparkSession, tmp_path:
         spark.conf.set(interval, before)
 
 
+@pytest.mark.more
 def test_a_job_that_finds_nothing_new_says_so(make_job: JobFactory, broker: LocalBroker) -> None:
     kafka.create_topics(broker.bootstrap_servers, {"nothing-new": 1})
     job, stop = make_job(topic="nothing-new"), threading.Event()
@@ -277,6 +281,7 @@ def test_a_checkpoint_and_tables_that_do_not_belong_together_are_refused(
         make_job(topic="pair").run_once()
 
 
+@pytest.mark.more
 def test_decoding_and_state_take_turns_in_the_same_python_workers(
     make_job: JobFactory, broker: LocalBroker
 ) -> None:
@@ -287,6 +292,7 @@ def test_decoding_and_state_take_turns_in_the_same_python_workers(
     assert len(daemons) == 1  # else each of them has workers of its own
 
 
+@pytest.mark.more
 def test_shards_follow_the_checkpoint_and_not_the_setting(
     make_job: JobFactory, broker: LocalBroker, spark: SparkSession
 ) -> None:
@@ -311,6 +317,7 @@ def test_shards_follow_the_checkpoint_and_not_the_setting(
     assert replaced == dict.fromkeys(groups, 1)
 
 
+@pytest.mark.more
 def test_state_and_tables_are_the_same_whether_spark_interprets_or_generates_code(
     make_broker: Callable[..., LocalBroker],
     spark: SparkSession,
@@ -397,6 +404,7 @@ def test_bad_records_are_kept_counted_and_stop_nothing(make_job: JobFactory, bro
     ]
 
 
+@pytest.mark.more
 def test_records_in_a_partition_that_is_not_their_groups_are_counted_and_ignored(
     make_job: JobFactory, broker: LocalBroker
 ) -> None:
@@ -416,6 +424,7 @@ def offset_value(offset: int) -> bytes:
     return b"\x00\x00" + offset.to_bytes(8, "big") + b"\x00\x00" + (1_000).to_bytes(8, "big")
 
 
+@pytest.mark.more
 def test_versions_that_no_client_writes_any_more_become_the_same_rows(
     make_job: JobFactory, broker: LocalBroker, java_records: JavaRecords
 ) -> None:
@@ -451,6 +460,7 @@ def moment(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1_000, UTC)
 
 
+@pytest.mark.more
 def test_a_batch_that_changes_and_counts_nothing_makes_no_commit(
     make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -473,6 +483,7 @@ def newest_version(job: RunningJob) -> int:
     return DeltaTable(f"{job.tables.root}/changes").version()
 
 
+@pytest.mark.more
 def test_changes_hold_values_before_and_after_in_sequence(make_job: JobFactory, broker: LocalBroker) -> None:
     bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"steps": 1})

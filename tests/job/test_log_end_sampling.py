@@ -288,6 +288,7 @@ def topics_of(bootstrap: str) -> set[str]:
     return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
 
 
+@pytest.mark.more
 @pytest.mark.broker
 def test_a_topic_that_may_not_be_described_and_brokers_that_are_away_are_said_once(
     make_broker: BrokerFactory, tables: Tables, said: list[str]

@@ -249,6 +249,7 @@ def test_librdkafka_renews_its_token_and_goes_on_when_credentials_are_back(
     assert not any(isinstance(failure, AccessRefusedError) for failure in failures)
 
 
+@ON_ITS_OWN
 def test_at_a_start_the_reason_is_said_also_if_aws_does_not_answer(
     msk: Msk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def file_in_place_of(folder: Path) -> Iterator[None]:
     hidden.rename(folder)
 
 
+@pytest.mark.more
 def test_after_a_full_disk_or_a_folder_that_cannot_be_written_the_job_goes_on_where_it_was(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ def crashed_job(spark: SparkSession, tmp_path: Path) -> CrashedJob:
     return make
 
 
+@pytest.mark.more
 def test_records_deleted_between_the_append_and_the_replay_of_a_batch_lead_to_a_rebuild(
     crashed_job: CrashedJob, broker: LocalBroker
 ) -> None:
@@ -163,6 +165,7 @@ def test_records_deleted_between_the_append_and_the_replay_of_a_batch_lead_to_a_
     check_history(job.tables)
 
 
+@pytest.mark.more
 def test_a_batch_that_was_compacted_before_its_replay_leads_to_a_rebuild(
     crashed_job: CrashedJob, make_broker: BrokerFactory
 ) -> None:

@@ -123,7 +123,7 @@ sizes = st.lists(st.lists(st.sampled_from([0, 10, 500, 3_000]), max_size=6), max
 """How long the metadata of each change is, by parts of the batch."""
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(sizes, st.integers(1, 8), st.sampled_from([200, 2_000, 20_000]))
 def test_nothing_is_lost_however_a_batch_is_divided(parts: list[list[int]], rows: int, size: int) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:

@@ -122,6 +122,7 @@ def test_a_position_before_the_beginning_of_the_log_leads_to_a_rebuild_without_g
     assert job.tables.progress().generation == 1
 
 
+@pytest.mark.more
 def test_a_topic_recreated_with_more_partitions_leads_to_a_rebuild(make_job: JobFactory) -> None:
     job = make_job("anew")
     kafka.create_topics(job.bootstrap, {job.topic: 1})
@@ -172,6 +173,7 @@ def interrupted(job: RunningJob, expected: dict[str, int]) -> None:
     assert job.tables.aside().progress().partitions[0].position > 0
 
 
+@pytest.mark.more
 def test_an_interrupted_rebuild_begins_again_where_the_topic_has_more_partitions(
     make_job: JobFactory,
 ) -> None:
@@ -188,6 +190,7 @@ def test_an_interrupted_rebuild_begins_again_where_the_topic_has_more_partitions
     assert any("had 2 when" in line and "starts over" in line for line in job.said)
 
 
+@pytest.mark.more
 def test_an_interrupted_rebuild_of_a_topic_that_was_recreated_shows_no_ghosts(make_job: JobFactory) -> None:
     job = make_job("anew-meanwhile")
     kafka.create_topics(job.bootstrap, {job.topic: 1})
@@ -201,6 +204,7 @@ def test_an_interrupted_rebuild_of_a_topic_that_was_recreated_shows_no_ghosts(ma
     assert job.tables.progress().generation == 1
 
 
+@pytest.mark.more
 def test_an_interrupted_rebuild_begins_again_after_longer_than_tombstones_are_kept(
     make_job: JobFactory,
 ) -> None:
@@ -220,6 +224,7 @@ def test_an_interrupted_rebuild_begins_again_after_longer_than_tombstones_are_ke
     assert job.tables.progress().generation == 1
 
 
+@pytest.mark.more
 def test_partitions_that_are_added_while_the_job_follows_lead_to_one_rebuild(make_job: JobFactory) -> None:
     job = make_job("more-while-following")
     job.options["job.check_topic_every"] = "300ms"

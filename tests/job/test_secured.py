@@ -87,7 +87,7 @@ def test_the_rights_that_are_documented_are_enough_for_everything(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rights(listed_rights())
-    client = secured.client(USER, PASSWORD)
+    client = secured.client(USER, PASSWORD, store="PKCS12")
     job = RunningJob(spark, secured.bootstrap_servers, tmp_path, options={"source.client": client})
     tables = job.run_once()
     rows = tables.read().offsets.to_pylist()
@@ -178,6 +178,7 @@ def test_without_any_right_the_topic_is_waited_for_with_the_reason(
 # --- mistakes ---
 
 
+@pytest.mark.more
 def test_what_cannot_connect_says_why_and_not_the_password(secured: SecuredBroker) -> None:
     client = secured.client(USER, PASSWORD)
     wrong = secured.client(USER, "not-" + PASSWORD)
@@ -229,12 +230,13 @@ def test_settings_that_cannot_work_are_refused(
     secured: SecuredBroker, changed: dict[str, str], message: str
 ) -> None:
     with pytest.raises(MisuseError) as raised:
-        broker_at(secured.bootstrap_servers, secured.client(USER, PASSWORD) | changed)
+        broker_at(secured.bootstrap_servers, secured.client(USER, PASSWORD, store="PKCS12") | changed)
     assert message in str(raised.value)
     for secret in (PASSWORD, STORE_PASSWORD, "not-it-81"):
         assert secret not in str(raised.value)
 
 
+@pytest.mark.more
 @pytest.mark.spark
 def test_a_login_module_that_only_java_does_not_know_is_explained(
     secured: SecuredBroker, rights: Callable[[list[Right]], None], spark: SparkSession, tmp_path: Path
@@ -272,6 +274,7 @@ UI_PAGES = (
 )
 
 
+@pytest.mark.more
 @pytest.mark.spark
 @pytest.mark.slow
 def test_secrets_are_taken_from_environment_and_file_and_appear_nowhere(
@@ -283,7 +286,7 @@ def test_secrets_are_taken_from_environment_and_file_and_appear_nowhere(
     rights(listed_rights())
     secrets = tmp_path / "secrets"
     secrets.write_text(f"truststore={STORE_PASSWORD}\n")
-    client = secured.client(USER, "${env:KAFKA_PASSWORD}")
+    client = secured.client(USER, "${env:KAFKA_PASSWORD}", store="PKCS12")
     client["ssl.truststore.password"] = f"${{file:{secrets}:truststore}}"
     write_properties(tmp_path / "client.properties", client)
     (tmp_path / "log").mkdir()
@@ -344,7 +347,8 @@ def test_a_refused_command_shows_no_secret_nor_does_help(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "not-it-81")
-    file = write_properties(tmp_path / "client.properties", secured.client(USER, "${env:KAFKA_PASSWORD}"))
+    client = secured.client(USER, "${env:KAFKA_PASSWORD}", store="PKCS12")
+    file = write_properties(tmp_path / "client.properties", client)
     (tmp_path / "quick.toml").write_text('source.connect_timeout = "5s"')
     connection = ["--bootstrap-server", secured.bootstrap_servers, "--command-config", str(file)]
     monkeypatch.chdir(tmp_path)

@@ -257,6 +257,7 @@ def test_the_job_renews_tokens_outlasts_the_endpoint_and_ends_when_it_is_refused
         assert not [text for text in written if secret in text]
 
 
+@ON_ITS_OWN
 @pytest.mark.spark
 @pytest.mark.slow
 def test_both_clients_go_on_with_a_certificate_that_was_replaced(

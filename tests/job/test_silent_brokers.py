@@ -77,6 +77,7 @@ def answers(watch: TopicWatch) -> bool:
         return False
 
 
+@pytest.mark.more
 def test_brokers_that_hang_are_named_by_their_partitions_and_give_no_end(make_broker: BrokerFactory) -> None:
     first = make_broker(overrides={"broker.session.timeout.ms": 60_000})
     second = make_broker(overrides=of_second_broker(first))
@@ -192,6 +193,7 @@ def test_silence_is_said_and_shown_and_never_read_as_an_end(
     assert job.tables.progress().generation == 0
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("silent")
 def test_answers_that_took_long_say_what_was_then_and_not_what_is_now(
     make_broker: BrokerFactory, tmp_path: Path
@@ -224,6 +226,7 @@ def test_answers_that_took_long_say_what_was_then_and_not_what_is_now(
     assert as_of < began + 1_000
 
 
+@pytest.mark.more
 @pytest.mark.spark
 @pytest.mark.slow
 def test_what_is_asked_before_reading_is_asked_until_it_is_answered(

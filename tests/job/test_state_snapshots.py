@@ -39,6 +39,7 @@ def _read(pid: int, name: str) -> bytes:
     return Path(f"/proc/{pid}/{name}").read_bytes()
 
 
+@pytest.mark.more
 def test_runs_too_short_for_maintenance_leave_snapshots(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_runs_too_short_for_maintenance_leave_snapshots(
     assert max(behind) <= 2, behind
 
 
+@pytest.mark.more
 def test_state_of_two_runs_is_noticed_and_recreated(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:

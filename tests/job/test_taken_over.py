@@ -222,6 +222,7 @@ def test_of_two_jobs_that_start_at_the_same_moment_one_becomes_the_writer(tmp_pa
 # --- maintenance ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_a_process_that_was_suspended_while_it_maintained_the_tables_commits_nothing_more(
     filled: Tables, tmp_path: Path
 ) -> None:

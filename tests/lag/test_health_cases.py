@@ -449,7 +449,11 @@ CASES = [
 JITTER = (0, 7, -9, 4, 10, -10, 5, 9, -4)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [case if case in CASES[::2] else pytest.param(case, marks=pytest.mark.more) for case in CASES],
+    ids=lambda case: case.name,
+)
 def test_status_over_time(case: Case) -> None:
     """Looked at every other moment: the next test looks at all of them, in one go."""
     tables = case.tables()
@@ -563,15 +567,20 @@ def changes_of(
 @pytest.mark.parametrize(
     "name",
     [
-        "a nightly batch of half an hour, with a commit every 30 s",
-        "a nightly batch that is one day old",
         "an hourly batch of 6 min with 12 commits that is five hours old, then no more",
-        "a second outage of the same length",
-        "an outage in working hours, of a topic in which nothing comes at night",
         "it subscribes to another one when records have waited for half an hour",
         "what aborted records left, and its members leave after an hour",
         "a consumer that is stuck on its first poll, until its member leaves",
         "one that is stuck on its first poll, and is thrown out of its group every 3 min",
+        *(
+            pytest.param(name, marks=pytest.mark.more)
+            for name in (
+                "a nightly batch of half an hour, with a commit every 30 s",
+                "a nightly batch that is one day old",
+                "a second outage of the same length",
+                "an outage in working hours, of a topic in which nothing comes at night",
+            )
+        ),
     ],
 )
 def test_the_past_is_judged_as_the_present_was(name: str) -> None:

@@ -134,6 +134,7 @@ def test_answers_are_the_same_after_compaction_checkpoint_vacuum_and_log_clean_u
     assert log_of(forgetful, "changes")[0] > f"{newest:020}.json"
 
 
+@pytest.mark.more
 def test_the_job_goes_on_after_maintenance(tables: Tables) -> None:
     filled(tables)
     round_at(tables, NOW)
@@ -191,6 +192,7 @@ def test_progress_is_said_anew_only_where_it_is_not_the_last_word(tables: Tables
     assert tables.delta("changes").version() == version
 
 
+@pytest.mark.more
 def test_a_day_that_has_ended_is_sorted_by_group_once(tables: Tables) -> None:
     for name in ("b", "c", "a"):
         append(tables, set_offset(name, 1), now=NOW)
@@ -208,6 +210,7 @@ def test_a_day_that_has_ended_is_sorted_by_group_once(tables: Tables) -> None:
     assert len(tables.delta("changes").file_uris()) == 2
 
 
+@pytest.mark.more
 def test_closed_alerts_leave_with_the_removed_offsets_and_open_ones_stay(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for name in ("open", "closed"):
@@ -316,6 +319,7 @@ def test_a_day_is_rewritten_once(tables: Tables) -> None:
     assert tables.delta("changes").file_uris() == rewritten != files
 
 
+@pytest.mark.more
 def test_a_day_with_changes_that_are_not_folded_waits_for_the_fold(tables: Tables) -> None:
     append(tables, set_offset("a", 1), now=NOW - 9 * DAY_MS)
     append(tables, set_offset("b", 1), now=NOW - 8 * DAY_MS)
@@ -470,20 +474,20 @@ def test_nothing_fails_and_no_row_is_missing_while_all_happens_at_once(tables: T
         reads += 1
 
     threads = [repeat(work) for work in (fold, do_round, read)]
-    for number in range(1, 30):
-        if ended.is_set():
-            break
-        append(tables, batch(*(set_offset(group, number) for group in groups)), now=NOW)
+    appended = 1
+    while not ended.is_set() and (
+        appended < 30 or min(rounds, reads) < 2
+    ):  # on a busy machine rounds take long
+        append(tables, batch(*(set_offset(group, appended) for group in groups)), now=NOW)
+        appended += 1
     ended.set()
     for thread in threads:
         thread.join()
     if failures:
         raise failures[0]
-    assert rounds > 1
-    assert reads > 1
     changes = tables.read_changes()
-    assert len(changes) == 30 * len(groups)
-    assert len(tables.delta("changes").file_uris()) < 30
+    assert len(changes) == appended * len(groups)
+    assert len(tables.delta("changes").file_uris()) < appended
 
 
 # --- in the job, and by hand -----------------------------------------------------------------------------
@@ -516,6 +520,7 @@ def test_a_round_that_fails_is_said_once_and_tried_again(tables: Tables, said: l
     assert said[1:] == ["maintenance of the tables works again"]
 
 
+@pytest.mark.more
 def test_a_step_that_fails_is_reported_and_keeps_no_other_from_its_work(tables: Tables) -> None:
     """Commits have room, compacted files have not."""
     filled(tables)

@@ -83,7 +83,10 @@ def test_deleting_files_is_no_commit(tables: Tables) -> None:
     assert operations == {"CREATE TABLE", "WRITE", "SET TBLPROPERTIES"}  # the lease, and its holder
 
 
-@pytest.mark.parametrize(("replaced_ago", "is_kept"), [(2 * HOUR_MS, True), (25 * HOUR_MS, False)])
+@pytest.mark.parametrize(
+    ("replaced_ago", "is_kept"),
+    [(2 * HOUR_MS, True), pytest.param(25 * HOUR_MS, False, marks=pytest.mark.more)],
+)
 def test_replaced_files_are_kept_as_long_as_the_setting_says_whatever_checkpoints_are_written(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, replaced_ago: int, is_kept: bool
 ) -> None:

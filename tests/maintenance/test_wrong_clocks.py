@@ -84,6 +84,7 @@ def test_heartbeats_and_batches_of_a_clock_that_is_ahead_are_no_evidence_for_it(
     assert len(tables.read_changes()) == 10
 
 
+@pytest.mark.more
 def test_what_a_clock_ahead_wrote_leaves_when_that_time_comes(tables: Tables) -> None:
     append(tables, committed(1), now=NOW)
     appended_by(tables, NOW + 20 * DAY_MS, 2)
@@ -96,6 +97,7 @@ def test_what_a_clock_ahead_wrote_leaves_when_that_time_comes(tables: Tables) ->
     assert tables.read().offsets["committed_offset"].to_pylist() == [2]
 
 
+@pytest.mark.more
 def test_a_record_from_the_future_is_no_evidence_either(tables: Tables) -> None:
     a_week(tables)
     appended_by(tables, NOW, 7, record_time=NOW + 3 * YEAR_MS)
@@ -105,6 +107,7 @@ def test_a_record_from_the_future_is_no_evidence_either(tables: Tables) -> None:
     assert answers(tables) == before
 
 
+@pytest.mark.more
 def test_a_quiet_topic_is_trimmed_while_the_job_is_at_work(tables: Tables) -> None:
     a_week(tables)
     live_on(tables, NOW, NOW + 60 * DAY_MS)
@@ -140,6 +143,7 @@ def noted(tables: Tables, transaction: str, day: date) -> None:
     )
 
 
+@pytest.mark.more
 def test_days_noted_by_a_clock_a_year_ahead_do_not_stop_sorting_nor_trimming(tables: Tables) -> None:
     a_week(tables)
     for transaction in (HISTORY_TRANSACTION, SORTED_TRANSACTION):
@@ -156,7 +160,15 @@ def test_days_noted_by_a_clock_a_year_ahead_do_not_stop_sorting_nor_trimming(tab
 # --- a clock that is behind ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("behind_ms", [YEAR_MS, 100 * DAY_MS, 20 * DAY_MS, 5 * DAY_MS], ids=str)
+@pytest.mark.parametrize(
+    "behind_ms",
+    [
+        YEAR_MS,
+        *(pytest.param(days * DAY_MS, marks=pytest.mark.more) for days in (100, 20)),
+        5 * DAY_MS,
+    ],
+    ids=str,
+)
 def test_what_a_clock_that_was_behind_wrote_stays_as_long_as_what_was_written_beside_it(
     tables: Tables, behind_ms: int
 ) -> None:

@@ -122,6 +122,7 @@ def test_random_types_neither_fill_the_counters_nor_are_lost() -> None:
     assert len(totals_to_json(totals)) < 20_000
 
 
+@pytest.mark.more
 def test_a_flood_leaves_the_rest_its_speed() -> None:
     """Processor seconds of decoding, packing and unpacking: the same commits alone, and among garbage."""
     commits = [

@@ -44,6 +44,7 @@ def test_an_answer_may_have_its_partitions_in_any_order_but_no_others() -> None:
             check_answer(other.answer(), good)
 
 
+@pytest.mark.more
 @pytest.mark.broker
 def test_every_commit_is_reported_once_and_those_of_a_group_in_their_order(broker: LocalBroker) -> None:
     kafka.create_topics(broker.bootstrap_servers, {"commit-client": 2})
@@ -75,6 +76,7 @@ class OneAfterTheOther:
             yield Commit("commit-client-traffic", "commit-client-traffic", (0,), (offset,))
 
 
+@pytest.mark.more
 @pytest.mark.broker
 def test_traffic_follows_its_plan_and_waits_for_the_last_answers(broker: LocalBroker) -> None:
     kafka.create_topics(broker.bootstrap_servers, {"commit-client-traffic": 1})
@@ -90,6 +92,7 @@ def test_traffic_follows_its_plan_and_waits_for_the_last_answers(broker: LocalBr
     assert told == list(range(traffic.requests))
 
 
+@pytest.mark.more
 @pytest.mark.broker
 def test_traffic_that_fails_says_so_at_the_end(broker: LocalBroker) -> None:
     class Wrong:

@@ -80,7 +80,7 @@ class Shell:
 
     def __init__(self, directory: Path, bootstrap: str) -> None:
         self.directory = directory
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self._count = 0
         program = directory / "bin" / "offsetlake"
         program.parent.mkdir()
@@ -128,7 +128,7 @@ class Shell:
 
     def _here(self, command: str) -> str:
         """Return a command line with what is here in the place of what the documents call so."""
-        return command.replace(BROKER, self._bootstrap).replace(
+        return command.replace(BROKER, self.bootstrap).replace(
             NODE_EXPORTER, str(self.directory / "node_exporter")
         )
 
@@ -147,22 +147,27 @@ def is_followed(tables: Tables) -> bool:
     return bool(progress.partitions) and not loading_in(progress)
 
 
-@pytest.mark.timeout(900)
-def test_the_commands_of_the_documentation_do_what_they_say(
-    make_broker: BrokerFactory, tmp_path: Path, offsetlake: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def in_a_shell(make_broker: BrokerFactory, directory: Path) -> Shell:
+    """Return a shell in a directory, with a broker on which a group has committed."""
     bootstrap = make_broker(offsets_partitions=2).bootstrap_servers
     kafka.create_topics(bootstrap, {"orders": 8})
     kafka.commit_offsets(bootstrap, "billing", {("orders", 0): 431})
-    shell, all_of_them = Shell(tmp_path, bootstrap), list(commands())
-    all_of_them.remove(JOB)
+    return Shell(directory, bootstrap)
+
+
+@pytest.mark.timeout(900)
+def test_the_commands_of_the_documentation_do_what_they_say_beside_the_job(
+    make_broker: BrokerFactory, tmp_path: Path, offsetlake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell, all_of_them = in_a_shell(make_broker, tmp_path), list(commands())
+    assert JOB in all_of_them
     with shell.started(JOB) as job:
         tables, said = Tables(str(tmp_path / "warehouse")), shell.output
         kafka.wait_until(lambda: is_followed(tables), "the job to follow", timeout_s=LIMIT_S)
         monkeypatch.chdir(tmp_path)
         for command in dict.fromkeys(filter(may_run_beside_the_job, all_of_them)):
             if is_plain(command):  # a process each would start for a second
-                ended = offsetlake(*shlex.split(command.replace(BROKER, bootstrap))[1:])
+                ended = offsetlake(*shlex.split(command.replace(BROKER, shell.bootstrap))[1:])
                 assert ended.code == bool(FAILS.match(command)), f"{command}\n{ended.out}{ended.err}"
             else:
                 shell.run(command)
@@ -172,8 +177,17 @@ def test_the_commands_of_the_documentation_do_what_they_say(
         assert job.wait(LIMIT_S) == 0
         assert said.read_text().rstrip().endswith("stopped")
         assert "Traceback" not in said.read_text()
-    for command in all_of_them:
-        if not may_run_beside_the_job(command) and not serves(command):
+
+
+@pytest.mark.more
+@pytest.mark.timeout(900)
+def test_commands_of_the_documentation_that_start_jobs_and_move_folders_do_what_they_say(
+    make_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    shell = in_a_shell(make_broker, tmp_path)
+    shell.run(f"{JOB} --once")
+    for command in commands():
+        if command != JOB and not may_run_beside_the_job(command) and not serves(command):
             printed = shell.run(command)
             if "--once" in command:
                 assert printed.rstrip().endswith("stopped")

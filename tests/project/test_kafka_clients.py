@@ -32,7 +32,7 @@ from kafka_versions import Feature, KafkaVersion
 from streaming.demo.broker_offsets import CommittedOffset
 from streaming.demo.local_broker import LocalBroker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.more]
 
 NEEDS_CONSUMERS = pytest.mark.needs(Feature.CONSUMER_PROTOCOL)
 

@@ -150,7 +150,7 @@ def widened(cells: list[bytes], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *tables])
 
 
-@pytest.fixture(params=["small shard", "large shard"])
+@pytest.fixture(params=[pytest.param("small shard", marks=pytest.mark.more), "large shard"])
 def sizes(request: pytest.FixtureRequest) -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "large shard":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from new_tables import new_tables
 from sampled_logs import timed
 
 from streaming.alerts.episodes import Episode
@@ -18,8 +19,8 @@ from streaming.model.schemas import CHANGES_IN_BATCH, LOG_ENDS
 from streaming.model.totals import Totals
 from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.settings.reading import read_settings
+from streaming.tables.handles import TableHandles
 from streaming.tables.rows import change_rows
-from streaming.tables.tables import Tables
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -45,8 +46,8 @@ class Lake:
         first_ends: Mapping[int, PartitionEnds] | None = None,
         start: int = START,
     ) -> None:
-        self.tables = Tables(str(root))
-        self.tables.create()
+        self.tables = new_tables(root)
+        self._of_job = replace(self.tables, handles=TableHandles())
         self.now = start
         self.ends = dict.fromkeys(range(partitions), 0)
         self.held_back: set[int] = set()  # partitions with an open transaction
@@ -146,11 +147,11 @@ class Lake:
             for partition in (number, None)
         ]
         rows = [row | ({"log_end": None} if row["partition"] is None else {}) for row in rows]
-        self.tables.append_log_ends(timed(rows, LOG_ENDS))
+        self._of_job.append_log_ends(timed(rows, LOG_ENDS))
 
     def heartbeat(self, ends: Mapping[int, PartitionEnds] | None = None) -> None:
         """Write a heartbeat with the ends of the partitions: at the position, unless others are given."""
-        self._write([], self._beaten(self.tables.progress(), ends), 0)
+        self._write([], self._beaten(self._of_job.progress(), ends), 0)
 
     def _beaten(self, progress: Progress, ends: Mapping[int, PartitionEnds] | None = None) -> Progress:
         """Return the progress with what a heartbeat says now."""
@@ -175,22 +176,22 @@ class Lake:
     def reach(self, position: int, source_partition: int = 0) -> None:
         """Write that a partition was read up to here, without changes."""
         self.ends[source_partition] = position
-        self._write([], self.tables.progress().with_positions({source_partition: position}), 0)
+        self._write([], self._of_job.progress().with_positions({source_partition: position}), 0)
 
     def add_totals(self, totals: Totals) -> None:
         """Write that more records were counted."""
-        progress = self.tables.progress()
+        progress = self._of_job.progress()
         self._write([], replace(progress, totals=progress.totals + totals), 0)
 
     def count_anew(self) -> None:
         """Write that the topic has been read anew: nothing is counted yet."""
-        progress = self.tables.progress()
+        progress = self._of_job.progress()
         self._write([], replace(progress, totals=Totals(), generation=progress.generation + 1), 0)
 
     def forget_partition(self, number: int) -> None:
         """Write that the topic has been recreated, without this partition."""
         del self.ends[number]
-        progress = self.tables.progress()
+        progress = self._of_job.progress()
         others = {known: one for known, one in progress.partitions.items() if known != number}
         self._write([], replace(progress, partitions=others), 0)
         self.heartbeat()
@@ -215,7 +216,7 @@ class Lake:
 
     def _append(self, rows: list[dict[str, Any]], source_partition: int) -> None:
         self.ends[source_partition] = max(self._next_offset + 1, self.ends[source_partition])
-        progress = self.tables.progress()
+        progress = self._of_job.progress()
         progress = replace(progress, sequence=progress.sequence + 1).with_positions(self.ends)
         self._write(rows, self._beaten(progress), source_partition)
 
@@ -223,4 +224,4 @@ class Lake:
         filled = [row | {"source_partition": source_partition} for row in rows]
         changes = pa.Table.from_pylist(filled, CHANGES_IN_BATCH)
         written, _ = change_rows(changes, sequence=progress.sequence, batch_time=self.now)
-        self.tables.append_changes(written, progress, is_batch=False)
+        self._of_job.append_changes(written, progress, is_batch=False)

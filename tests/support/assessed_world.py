@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from new_tables import new_tables
 from sampled_logs import Log, timed
 from table_batches import Batch, append, group, heartbeat, offset
 
@@ -62,8 +63,7 @@ class AssessedWorld:
     batches: list[Batch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tables = Tables(str(self.root))
-        self.tables.create()
+        self.tables = new_tables(self.root)
         self._random = random.Random(self.seed)
         self._start = self.now - MINUTES * MINUTE_MS
         seconds = range(self.now - 3 * HOUR_MS, self.now + 1, 1_000)

@@ -11,6 +11,7 @@ import raw_requests
 from authorized import PROTOCOL, WITH_USERS
 from group_actors import QUICK, GroupActors, start_group_actors
 from kafka_versions import Feature, KafkaVersion
+from new_tables import new_tables
 from replayed_tables import replay_broker
 
 from streaming.demo.broker_offsets import CommittedOffset
@@ -64,8 +65,7 @@ class World:
         Kafka's own command describes no groups at all while there is one.
         """
         _commit(self.bootstrap, "", 4)
-        tables = Tables(str(directory / "tables"))
-        tables.create()
+        tables = new_tables(directory / "tables")
         replay_broker(tables, self.bootstrap, PARTITIONS)
         yield tables
         kafka.delete_group(self.bootstrap, "")
@@ -78,8 +78,7 @@ class World:
         for kind, group in groups.items():
             self.actors.join(group, kind, group, EMPTY)
         _settle(self.actors, set(groups.values()))
-        tables = Tables(str(directory / "tables"))
-        tables.create()
+        tables = new_tables(directory / "tables")
         replay_broker(tables, self.bootstrap, PARTITIONS)
         yield tables
         for group in groups.values():
@@ -114,8 +113,7 @@ def kafka_world(version: KafkaVersion, java_jars: Path, directory: Path) -> Iter
         for name, (kind, group, topics, more) in members.items():
             actors.join(name, kind, group, *topics, **more)
         _settle(actors, {group for _, group, _, _ in members.values()})
-        tables = Tables(str(directory / "tables"))
-        tables.create()
+        tables = new_tables(directory / "tables")
         replay_broker(tables, bootstrap, PARTITIONS)
         groups = [*dict.fromkeys(group for _, group, _, _ in members.values()), *SIMPLE]
         yield World(broker, actors, groups, tables)

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from new_tables import new_tables
 from sampled_logs import Log, timed
 from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, day_of
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import LOG_ENDS
-from streaming.tables.tables import Tables
 
 MINUTES = 25
 """For so long the job has been at work, and sampled ends."""
@@ -24,8 +24,7 @@ class LagTables:
     `old` committed an offset of an hour ago once; `lost` has an offset of a topic without samples."""
 
     def __init__(self, root: Path, now: int, *, with_samples: bool = True) -> None:
-        self.tables = Tables(str(root))
-        self.tables.create()
+        self.tables = new_tables(root)
         self.now = now
         self.start = now - MINUTES * MINUTE_MS
         self.log = Log(range(now - 120 * MINUTE_MS, now + 1, 1_000), topic="orders", topic_id="first")

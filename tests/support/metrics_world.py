@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 from log_end_rows import Sample, of_topic, rows_of
+from new_tables import new_tables
 from table_batches import QUERY, Batch, Key, Row, change, group, offset
 
 from streaming.alerts.evaluation import Evaluator
@@ -50,8 +51,7 @@ class MetricsWorld:
     beyond the end of one. `crowd` came last, has no member, and more offsets than all others together."""
 
     def __init__(self, root: Path, now: int) -> None:
-        self.tables = Tables(str(root))
-        self.tables.create()
+        self.tables = new_tables(root)
         self._begins = now - 4 * HOUR_MS
         self._live: Batch = {}
         self._progress = _progress(now - MINUTES * MINUTE_MS)

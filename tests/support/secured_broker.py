@@ -59,15 +59,27 @@ class SecuredBroker:
         """Where everything is allowed."""
         return self.broker.bootstrap_servers
 
-    def client(self, user: str, password: str, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """Return the settings of Kafka's Java client, as they stand in a --command-config file."""
+    def client(
+        self, user: str, password: str, *, mechanism: str = "SCRAM-SHA-512", store: str = "PEM"
+    ) -> dict[str, str]:
+        """Return the settings of Kafka's Java client, as they stand in a --command-config file.
+
+        `store` is the type of the trust store: reading one of type PKCS12 starts Java's keytool.
+        """
         module = _LOGIN_MODULES[mechanism]
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": mechanism,
             "sasl.jaas.config": f'{module} required username="{user}" password="{password}";',
+            "ssl.truststore.type": store,
+            **self._trusted(store),
+        }
+
+    def _trusted(self, store: str) -> dict[str, str]:
+        if store == "PEM":
+            return {"ssl.truststore.location": str(self.certificates / "ca.pem")}
+        return {
             "ssl.truststore.location": str(self.certificates / "truststore.p12"),
-            "ssl.truststore.type": "PKCS12",
             "ssl.truststore.password": STORE_PASSWORD,
         }
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from new_tables import new_tables
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
@@ -23,8 +24,7 @@ def fill(tables: Tables, *, committed: int = 7, live: Batch | None = None) -> Pr
 
 def filled(root: Path, *, committed: int) -> Tables:
     """Create tables, and let the group `g` commit an offset."""
-    tables = Tables(str(root))
-    tables.create()
+    tables = new_tables(root)
     fill(tables, committed=committed)
     return tables
 

@@ -10,6 +10,7 @@ from certificates import CertificateAuthority
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka_clients import wait_until
+from new_tables import new_tables
 from table_batches import Batch, append, group, offset
 
 from streaming.brokers.jaas import JaasEntry, written_jaas
@@ -93,8 +94,7 @@ class Credentials:
 
 def some_tables(folder: Path) -> Tables:
     """Make tables with one group, "g"."""
-    made = Tables(str(folder / "tables"))
-    made.create()
+    made = new_tables(folder / "tables")
     batch: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
     append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
     return made

@@ -263,7 +263,7 @@ def store_sorted(tables: Tables, rounds: list[list[Sample]]) -> None:
 STORES = [store_by_rounds, store_compacted, store_sorted]
 
 
-@pytest.mark.parametrize("small", [500_000, 50])
+@pytest.mark.parametrize("small", [pytest.param(500_000, marks=pytest.mark.more), 50])
 @pytest.mark.parametrize("store", STORES)
 def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
     tables: Tables,

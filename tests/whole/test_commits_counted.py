@@ -165,7 +165,7 @@ RECORDS = st.lists(
 ENDS = st.lists(st.integers(0, 60), max_size=4)
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(records=RECORDS, batch_ends=ENDS, block_ends=ENDS, crashes=st.booleans())
 def test_the_rows_of_a_key_stand_for_all_of_its_commits(
     records: Records,

@@ -33,6 +33,7 @@ def a_commit(group: str, **changed: Any) -> tuple[bytes, bytes]:
     return b"\0\1" + RECORD_TYPES[1].key.build(key), b"\0\4" + RECORD_TYPES[1].values[4].build(value)
 
 
+@pytest.mark.more
 def test_a_flood_is_kept_in_bounds_and_the_rest_is_right(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ def produce_stamped(bootstrap: str, topic: str, stamps: list[int]) -> None:
         kafka.produce_raw(bootstrap, topic, [commit(1, partition=number)], timestamp_ms=stamp)
 
 
+@pytest.mark.more
 def test_a_record_timestamp_that_spark_cannot_hold_is_explained(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_record_timestamp_that_spark_cannot_hold_is_explained(
     assert job.tables.read().offsets.sort_by("partition").equals(offsets), "the tables stay as they are"
 
 
+@pytest.mark.more
 def test_record_timestamps_before_1970_are_kept_or_clamped(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:

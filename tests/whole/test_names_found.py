@@ -158,7 +158,9 @@ def by_day(root: Path) -> Tables:
     return tables
 
 
-@pytest.fixture(scope="module", params=[written, by_day], ids=lambda made: made.__name__)
+@pytest.fixture(
+    scope="module", params=[written, pytest.param(by_day, marks=pytest.mark.more)], ids=["written", "by_day"]
+)
 def tables(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     made: Callable[[Path], Tables] = request.param
     return made(tmp_path_factory.mktemp("found") / "tables")
@@ -203,6 +205,7 @@ def test_other_engines_find_every_name_in_changes(tables: Tables) -> None:
         assert by_engines(changes, "group", name) == dict.fromkeys(OWN_READERS, wanted)
 
 
+@pytest.mark.more
 def test_other_engines_find_every_name_in_changes_that_are_compacted(tmp_path: Path) -> None:
     changes = compacted(tmp_path).delta("changes")
     for name in NAMES:
@@ -210,6 +213,7 @@ def test_other_engines_find_every_name_in_changes_that_are_compacted(tmp_path: P
         assert by_engines(changes, "group", name) == dict.fromkeys(OWN_READERS, wanted)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("column", ["group", "metadata"])
 def test_other_engines_find_every_text_of_folded_offsets(tmp_path: Path, column: str) -> None:
     offsets = folded(tmp_path).delta("offsets")
@@ -225,6 +229,7 @@ def test_other_engines_find_every_folded_group(tmp_path: Path) -> None:
         assert groups.to_table(["group"], filter=ds.field("group") == name)["group"].to_pylist() == [name]
 
 
+@pytest.mark.more
 def test_other_engines_find_every_removed_offset_after_its_day_has_left_the_history(tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
     tables.create()
@@ -239,6 +244,7 @@ def test_other_engines_find_every_removed_offset_after_its_day_has_left_the_hist
         assert by_engines(changes, "group", name) == {engine: {(name, TOGETHER)} for engine in OWN_READERS}
 
 
+@pytest.mark.more
 def test_other_engines_find_every_alert_also_after_closed_ones_have_left(tmp_path: Path) -> None:
     names = [name for name in NAMES if name][::3]
     lake = Lake(tmp_path)
@@ -275,6 +281,7 @@ ANY_NAMES = st.lists(
 )
 
 
+@pytest.mark.more
 @settings(max_examples=12, deadline=None)
 @given(ANY_NAMES)
 def test_any_names_are_found_beside_any_others(names: list[str]) -> None:

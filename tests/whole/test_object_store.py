@@ -87,6 +87,7 @@ def test_tables_are_written_read_followed_and_maintained(store: ObjectStore) -> 
     assert tables.existing() == []
 
 
+@only_in_test_s3
 def test_of_two_writers_of_one_version_only_one_is_taken(store: ObjectStore) -> None:
     """Each commit is a conditional write: delta-rs writes a refused one as a later version."""
     root, options = store.new_root(), store.options()
@@ -237,6 +238,7 @@ def test_a_bucket_in_another_region_is_told_from_other_refusals(
         assert "expecting 'eu-west-3'" in said
 
 
+@only_in_test_s3
 def test_an_answer_that_repeats_a_session_token_is_not_shown(object_store: ObjectStore) -> None:
     with answering(
         400, "ExpiredToken", "The provided token has expired.", more="<Token-0>t0k3n</Token-0>"
@@ -246,7 +248,7 @@ def test_an_answer_that_repeats_a_session_token_is_not_shown(object_store: Objec
     assert "t0k3n" not in said
 
 
-@pytest.mark.parametrize("kind", ["refuses", "is silent"])
+@pytest.mark.parametrize("kind", ["refuses", pytest.param("is silent", marks=only_in_test_s3)])
 def test_a_store_that_does_not_answer_is_given_up_on_within_seconds(store: ObjectStore, kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = free_ports(1)[0] if kind == "refuses" else silent.getsockname()[1]
@@ -315,16 +317,12 @@ def until_done(proxy: StoreProxy, act: Callable[[], object]) -> str | None:
     return None
 
 
-ONCE_OR_ALWAYS = pytest.mark.parametrize(
-    "times", [1, pytest.param(None, marks=only_in_test_s3)], ids=["once", "each time"]
-)
-"""After the first delta-rs asks again, and finds its own commit; or it gives up."""
-
-
-@ONCE_OR_ALWAYS
+@only_in_test_s3
+@pytest.mark.parametrize("times", [1, None], ids=["once", "each time"])
 def test_a_batch_whose_answer_was_lost_is_in_the_tables_once(
     through: Tables, proxy: StoreProxy, times: int | None
 ) -> None:
+    """After the first lost answer delta-rs asks again, and finds its own commit; at last it gives up."""
     before = through.progress()
     after = replace(
         before, sequence=3, batch_id=(before.batch_id or 0) + 1, batch_time=3_000, heartbeat=3_000
@@ -344,7 +342,8 @@ def test_a_batch_whose_answer_was_lost_is_in_the_tables_once(
     check_history(through)
 
 
-@ONCE_OR_ALWAYS
+@only_in_test_s3
+@pytest.mark.parametrize("times", [1, None], ids=["once", "each time"])
 def test_a_fold_whose_answer_was_lost_is_done_once(
     through: Tables, proxy: StoreProxy, times: int | None
 ) -> None:
@@ -355,6 +354,7 @@ def test_a_fold_whose_answer_was_lost_is_done_once(
     assert through.unfolded_rows() == 0
 
 
+@only_in_test_s3
 def test_credentials_that_are_renewed_in_a_file_are_read_again(
     object_store: ObjectStore, proxy: StoreProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,9 +419,8 @@ def keyless(store: ObjectStore, proxy: StoreProxy, root: str) -> Tables:
     return Tables(root, {name: value for name, value in options.items() if name not in NO_KEYS})
 
 
-@pytest.mark.parametrize(
-    "role", ["an instance", *map(other, [name for name in OF_ROLES if name != "an instance"])], indirect=True
-)
+@only_in_test_s3
+@pytest.mark.parametrize("role", OF_ROLES, indirect=True)
 def test_credentials_of_a_role_are_renewed_when_they_expire(
     object_store: ObjectStore, proxy: StoreProxy, role: AwsProcess
 ) -> None:

@@ -1,6 +1,7 @@
 """The whole job against brokers of every release that we support: its tables equal the broker's answers.
 
-The job runs on the shared Spark session: a process of its own for each release would cost a minute.
+Only `make test-more` runs this: all other tests ask the default release, or the one that KAFKA names. The job
+runs on the shared Spark session: a process of its own for each release would cost a minute.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from running_job import RunningJob
 
 from streaming.demo.broker_offsets import CommittedOffset
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.more]
 
 APIS = {
     Feature.SHARE_GROUPS: (76, 0),  # ShareGroupHeartbeat

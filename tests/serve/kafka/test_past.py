@@ -217,7 +217,7 @@ def test_every_request_is_answered_as_by_the_broker_then(
     assert then.answers not in others
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.more) for number in (1, 2))])
 def test_clients_see_what_they_saw_then(
     world: World, endpoint: Listening, consumer_groups: JavaLines, tmp_path: Path, number: int
 ) -> None:
@@ -330,6 +330,7 @@ def test_a_refused_moment_ends_librdkafka(endpoint: Listening) -> None:
         end.result(10)
 
 
+@pytest.mark.more
 def test_serve_answers_from_the_same_moments_when_it_was_restarted(world: World, tmp_path: Path) -> None:
     moments = [one.moment for one in world.recorded]
     ports = free_ports(2)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hostile_names import NAMES
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from log_end_rows import Sample, rows_of
 from seen_by import Seen, of_snapshot, principal, request_of
@@ -182,6 +182,7 @@ def about(groups: list[str], topics: list[str]) -> Iterator[tuple[int, int, dict
     yield 9, 10, {"groups": [{"groupId": name, "topics": None} for name in groups]}
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(groups=PATTERNS, topics=OF_TOPICS)
 @example(groups=["billing-*", "consumer"], topics=["p*"])
 @example(groups=["b*"], topics=["*"])

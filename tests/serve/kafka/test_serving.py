@@ -72,7 +72,7 @@ def offset_of(client: Client) -> tuple[int, int]:
     return 0, answered["topics"][0]["partitions"][0]["committedOffset"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.more)])
 def test_a_signal_ends_it_cleanly(tables: Tables, serve: Serve, port: int, number: signal.Signals) -> None:
     fill(tables)
     process = serve()
@@ -103,6 +103,7 @@ main()
 """
 
 
+@pytest.mark.more
 def test_a_signal_ends_it_though_an_answer_is_being_made(tables: Tables, serve: Serve, port: int) -> None:
     fill(tables)
     process = serve(run=["-c", LONG])
@@ -176,6 +177,7 @@ def test_while_the_tables_are_read_for_the_first_time_endpoints_say_so(
     assert status_at(f"{http}/readyz") == 200
 
 
+@pytest.mark.more
 def test_a_signal_ends_it_before_the_tables_are_read(
     slow: tuple[subprocess.Popen[str], str, Path], port: int
 ) -> None:
@@ -237,6 +239,7 @@ main()
 """
 
 
+@pytest.mark.more
 def test_clients_take_no_handles_that_the_tables_need(tables: Tables, serve: Serve, port: int) -> None:
     fill(tables)
     process = serve(run=["-c", FEW_HANDLES])
@@ -305,7 +308,7 @@ def told_through_a_tunnel(near: int, port: int) -> tuple[str, int]:
         return broker["host"], broker["port"]
 
 
-@pytest.mark.parametrize("is_advertised", [False, True])
+@pytest.mark.parametrize("is_advertised", [pytest.param(False, marks=pytest.mark.more), True])
 def test_through_a_tunnel_with_another_port_clients_need_to_be_told_their_end(
     tables: Tables, serve: Serve, port: int, is_advertised: bool
 ) -> None:

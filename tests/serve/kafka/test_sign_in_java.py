@@ -56,7 +56,10 @@ def told(tool: JavaLines, endpoint: Listening, file: str) -> str:
     return str(ran["out"])
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize(
+    "mechanism",
+    [*(pytest.param(name, marks=pytest.mark.more) for name in ("PLAIN", "SCRAM-SHA-256")), "SCRAM-SHA-512"],
+)
 def test_the_right_password_signs_in(
     consumer_groups: JavaLines, sasl: Listening, credentials: Credentials, tmp_path: Path, mechanism: str
 ) -> None:
@@ -64,7 +67,7 @@ def test_the_right_password_signs_in(
     assert told(consumer_groups, sasl, file) == "g\n"
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", [pytest.param("PLAIN", marks=pytest.mark.more), "SCRAM-SHA-512"])
 def test_a_wrong_one_does_not(
     consumer_groups: JavaLines, sasl: Listening, credentials: Credentials, tmp_path: Path, mechanism: str
 ) -> None:
@@ -82,6 +85,7 @@ def test_a_certificate_signs_in_and_none_does_not(
     assert "TimeoutException" in said  # asyncio sends no alert, so that Java tries again
 
 
+@pytest.mark.more
 def test_a_certificate_of_another_ca_is_refused_by_the_client(
     consumer_groups: JavaLines, sasl: Listening, credentials: Credentials, tmp_path: Path
 ) -> None:

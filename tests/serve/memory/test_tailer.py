@@ -187,6 +187,7 @@ while True:
 """
 
 
+@pytest.mark.more
 def test_a_writer_that_is_killed_leaves_no_half_batch(tables: Tables, tailer: Tailer) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(["", str(SUPPORT)])}
     for count in (1, 5):

@@ -112,6 +112,7 @@ def test_no_page_has_errors_findings_or_is_wider_than_a_phone(browser: Browser) 
     assert wrong == []
 
 
+@pytest.mark.more
 def test_charts_are_drawn_and_say_what_they_show(browser: Browser) -> None:
     browser.go(f"/offset?{OF_RETURNED}")
     loaded(browser)
@@ -160,6 +161,7 @@ def test_groups_are_searched_sorted_and_paged(browser: Browser) -> None:
 # --- the past --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_the_slider_leads_to_the_past_and_back(browser: Browser, world: PageWorld) -> None:
     browser.go("/group?group=dead")
     before = browser.texts("tbody td:nth-child(2)")[0]
@@ -183,6 +185,7 @@ def test_the_slider_leads_to_the_past_and_back(browser: Browser, world: PageWorl
 # --- hostile names ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_hostile_names_do_nothing(browser: Browser) -> None:
     others = "document.querySelectorAll('iframe, object, base').length"
     ours = f"return [document.scripts.length, document.images.length, {others}]"
@@ -204,6 +207,7 @@ def test_hostile_names_do_nothing(browser: Browser) -> None:
         assert browser.run(ours) == expected, path
 
 
+@pytest.mark.more
 def test_links_of_odd_names_lead_to_them_and_their_forms_too(browser: Browser) -> None:
     for name in ("nul\0", "two\nlines\r\nof text", "é" * 16_383 + "z", "a&group=b", "return\rhere", ""):
         if name not in HOSTILE:
@@ -231,6 +235,7 @@ def requests(browser: Browser) -> int:
     return count
 
 
+@pytest.mark.more
 def test_changes_appear_without_a_reload_but_not_under_the_pointer(browser: Browser, tables: Tables) -> None:
     """In tables of their own, which change quickly; also a removed offset, and no updates when stopped."""
 
@@ -297,6 +302,7 @@ def test_changes_appear_without_a_reload_but_not_under_the_pointer(browser: Brow
         assert endpoint.said == []
 
 
+@pytest.mark.more
 def test_an_expiry_passes_by_the_clock_alone(browser: Browser, tables: Tables) -> None:
     """Nothing is written and nothing reloaded: what will expire is due some seconds later."""
     now, kept_ms = now_ms(), 7 * DAY_MS
@@ -323,6 +329,7 @@ def test_an_expiry_passes_by_the_clock_alone(browser: Browser, tables: Tables) -
 # --- keyboard, scripts, sign-in --------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser) -> None:
     browser.go("/groups?q=returned")
     keys = ActionChains(browser.driver)
@@ -349,6 +356,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser)
     browser.shows("Group returned", "h1")
 
 
+@pytest.mark.more
 def test_the_keyboard_opens_what_words_mean_and_it_stays_open(browser: Browser) -> None:
     browser.go("/groups?q=returned")
     keys = ActionChains(browser.driver)
@@ -396,6 +404,7 @@ def test_pages_work_without_scripts(endpoint: Opened) -> None:
         assert driver.find_element(By.TAG_NAME, "h1").text == "Group returned"
 
 
+@pytest.mark.more
 def test_viewers_sign_in_with_the_token_and_out(browser: Browser, world: PageWorld) -> None:
     with opened(world.tables, token=TOKEN) as endpoint, browser.at(endpoint.endpoint.port):
         endpoint.telling.pages.has_login = True  # as the settings of the process say

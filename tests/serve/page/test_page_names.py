@@ -64,7 +64,15 @@ def test_the_offset_of_every_name_is_shown(endpoint: Opened) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["<script>alert(1)</script>", "nul\0", "=1+1", "two\nlines\r\nof text", "", "é" * 16_383 + "z"]
+    "name",
+    [
+        "two\nlines\r\nof text",
+        "é" * 16_383 + "z",
+        *(
+            pytest.param(name, marks=pytest.mark.more)
+            for name in ("<script>alert(1)</script>", "nul\0", "=1+1", "")
+        ),
+    ],
 )
 def test_history_and_files_of_a_name_are_its_own(endpoint: Opened, name: str) -> None:
     if name not in HOSTILE:

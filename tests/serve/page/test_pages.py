@@ -385,6 +385,7 @@ def test_lines_remove_whole_groups_only_without_a_filter_of_the_reason(endpoint:
     assert ("--delete --group" in filtered, "--delete-offsets --group leaving" in filtered) == (False, True)
 
 
+@pytest.mark.more
 def test_closed_alerts_say_since_when(tmp_path: Path) -> None:
     world = PageWorld(tmp_path / "tables", now_ms() - MINUTE_MS)
     world.write(world._now + 30_000, {("leaving", "orders", 0): None})
@@ -463,6 +464,7 @@ def linked(row: list[Element]) -> str:
     return name
 
 
+@pytest.mark.more
 def test_every_order_that_a_list_offers_is_taken(endpoint: Opened) -> None:
     for address in PAGES:
         for head in page(endpoint, address).all("th"):

@@ -196,6 +196,7 @@ class HangingTables:
         raise OSError("the storage does not answer")
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_cluster_that_cannot_be_assessed_is_waited_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -330,6 +331,7 @@ def test_kafka_clients_are_answered_for_the_cluster_of_their_listener(
     assert "stopped" in served.end()
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_cluster_that_is_read_slowly_holds_up_neither_the_others_nor_the_end(
     tmp_path: Path, serve: Callable[..., Served]
@@ -355,6 +357,7 @@ def test_a_cluster_that_is_read_slowly_holds_up_neither_the_others_nor_the_end(
     assert "stopped" in served.end()
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_signal_ends_it_while_clusters_are_read_for_the_first_time(
     tmp_path: Path, serve: Callable[..., Served]
