@@ -45,6 +45,9 @@ from streaming.lag.runs import CommitRuns, Commits, within_reach
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP
 
+_JUDGED_AT_ONCE: Final = 250_000
+"""Positions and commits that are judged together: judging takes some 500 bytes of each."""
+
 PARTITION_HEALTH: Final = pa.schema(
     [
         ("status", pa.string()),  # one of `STATUSES`
@@ -166,13 +169,23 @@ class Judging:
         (m) come from `Habits`; without them, the samples alone show since when records wait, and no pause is
         usual.
         """
+        sampled = Samples.of(samples)
+        counts = np.bincount(commits.keys, minlength=len(self._own.keys))[numbers] + 1
+        portions = np.cumsum(counts) // _JUDGED_AT_ONCE
+        parts = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(portions)) + 1)
+        found = [
+            self._facts(numbers[part], commits, sampled, None if waits is None else waits.at(part))
+            for part in parts
+        ]
+        return pa.concat_tables(found)
+
+    def _facts(self, numbers: Index, commits: Commits, sampled: Samples, waits: Waits | None) -> pa.Table:
         among = np.full(len(self._own.keys), NONE, np.int64)
         among[numbers] = np.arange(len(numbers))
         held = commits.renumbered(among)
         is_lacking = np.ones(len(numbers), np.bool_)
         is_lacking[held.keys] = False
         own = self._own.where(numbers[is_lacking]).renumbered(among)
-        sampled = Samples.of(samples)
         places = sampled.places.codes_of(self._places)[self._place[numbers]]
         runs = CommitRuns.of_keys(
             Commits.joined(held, own),

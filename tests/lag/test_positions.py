@@ -12,6 +12,7 @@ from sampled_logs import CROSSED, SAMPLES, Log, timed
 
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
+from streaming.lag import health
 from streaming.lag.health import PARTITION_HEALTH, partition_health
 from streaming.lag.log_ranges import LAG
 from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, with_health
@@ -156,6 +157,20 @@ def test_health_step_by_step_equals_that_of_all_positions_judged_again(seed: int
     assert len(set(expected["reason"].to_pylist())) > 3
     assert set(found.filter(pc.invert(is_behind))["status"].to_pylist()) == {"OK"}
     assert found.schema.names[: len(KEY_NAMES)] == KEY_NAMES
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_positions_judged_in_portions_are_judged_as_all_at_once(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions, held = world(seed)
+    rules = replace(HealthRules(), long_silence_ms=DAY_MS)
+    expected = with_health(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS, rules=rules)
+    for at_once in 1, 40:
+        monkeypatch.setattr(health, "_JUDGED_AT_ONCE", at_once)
+        found = with_health(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS, rules=rules)
+        assert found.equals(expected)
+    assert "STOPPED" in found["status"].to_pylist()
 
 
 # --- lag -------------------------------------------------------------------------------------------------
