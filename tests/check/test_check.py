@@ -266,7 +266,7 @@ def cut(world: World) -> Iterator[Callable[[], None]]:
 
 def test_an_advertised_address_that_cannot_be_reached_is_named(world: World, cut: Callable[[], None]) -> None:
     cut()
-    found = before_java(settings_of(world.plain, connect_timeout="6s"))
+    found = before_java(settings_of(world.plain, connect_timeout="10s"))
     assert found[findings.LIBRDKAFKA].result == found[findings.TOPIC].result == "ok"
     assert found[findings.BROKERS].result == "failed"
     assert f"broker 1 at 127.0.0.1:{world.cable.port} (" in found[findings.BROKERS].found

@@ -131,8 +131,8 @@ def test_it_serves_until_it_is_told_to_stop(tables: Tables, tmp_path: Path) -> N
         )
         with urllib.request.urlopen(asked, timeout=30) as answer:
             told = read(answer.read())
-        requests = by(told["offsetlake_kafka_requests_total"], "api")
-        assert {name: count for name, count in requests.items() if count} == {"ListGroups": 1}
+        requests = by(told["offsetlake_kafka_requests_total"], "api", "version")
+        assert {of: count for of, count in requests.items() if count} == {("ListGroups", "0"): 1}
         assert told["offsetlake_kafka_connections"][()] <= 1
         assert "offsetlake_group_commits_total" in told
         taken = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -320,12 +320,12 @@ def test_kafka_clients_are_answered_for_the_cluster_of_their_listener(
     assert served.position("none") == (Error.COORDINATOR_LOAD_IN_PROGRESS, -1)
     told = served.metrics()
     assert positions(told) == {"shop": 7, "bank": 8}
-    requests = {
-        dict(labels)["cluster"]: count
-        for labels, count in told["offsetlake_kafka_requests_total"].items()
-        if ("api", "OffsetFetch") in labels
+    requests = by(told["offsetlake_kafka_requests_total"], "cluster", "api", "version")
+    assert {of[0]: count for of, count in requests.items() if of[1] == "OffsetFetch" and count} == {
+        "shop": 1,
+        "bank": 1,
+        "none": 1,
     }
-    assert requests == {"shop": 1, "bank": 1, "none": 1}
     filled(tmp_path / "none", committed=9)
     wait_until(lambda: served.position("none") == (0, 9), "the third cluster")
     assert "stopped" in served.end()
