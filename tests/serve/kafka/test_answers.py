@@ -1,5 +1,6 @@
 """What the listener answers where a broker would not be asked: incomplete tables, unknown ends, refusals."""
 
+import gc
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import kafka_clients as kafka
 import pytest
+from kafka_clients import wait_until
 from listening import CLUSTER_ID, Client, Listening, listening
 from log_end_rows import Sample, gone, rows_of
 from same_answers import MEANT, OURS, meaning
@@ -18,6 +20,7 @@ from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.positions import MAX_AGE_MS
 from streaming.model.progress import PartitionProgress, Rebuild, Retention
 from streaming.serve.kafka import apis
+from streaming.serve.kafka.connection import Connection
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import Address, RequestContext
 from streaming.serve.kafka.view import Client as Software
@@ -768,6 +771,27 @@ def test_what_is_not_answered_closes_the_connection_and_no_other(ends: Tables, r
         assert said.startswith(
             "a request cannot be read or is not supported, closing the connection: 127.0.0.1: "
         )
+
+
+def connections_held() -> int:
+    return sum(isinstance(one, Connection) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("length", [10, 100_000, 4_000_000])
+def test_a_malformed_request_leaves_nothing_to_the_garbage_collector(ends: Tables, length: int) -> None:
+    """It may be large, and many of them may come before the next collection."""
+    frame = bytes.fromhex("000f 0006 00000001 0000 00") + bytes(length)
+    with listening(ends) as endpoint:
+        gc.collect()
+        gc.disable()
+        try:
+            before = connections_held()
+            with Client(endpoint.bootstrap) as client:
+                client.socket.sendall(len(frame).to_bytes(4, "big") + frame)
+                assert client.frame() == b""
+            wait_until(lambda: connections_held() == before, "the connection to be freed", timeout_s=5)
+        finally:
+            gc.enable()
 
 
 def test_an_answer_is_kept_no_longer_than_what_it_is_made_from(tables: Tables) -> None:
