@@ -390,6 +390,7 @@ def test_pages_work_without_scripts(endpoint: Opened) -> None:
         browser.go("/groups")
         driver.find_element(By.CSS_SELECTOR, ".filters [name=q]").send_keys("returned")
         driver.find_element(By.CSS_SELECTOR, ".filters button").click()
+        browser.wait(lambda: "q=returned" in driver.current_url, "the search")
         driver.find_element(By.LINK_TEXT, "returned").click()
         assert driver.find_element(By.TAG_NAME, "h1").text == "Group returned"
         assert not driver.find_element(By.CSS_SELECTOR, ".live").is_displayed()
