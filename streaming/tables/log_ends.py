@@ -129,7 +129,8 @@ class SampleFiles:
         """Read the rows of topics in a file, and cache them while the same topics are asked for."""
         if topics != self._topics:
             self._topics, self._rows, self._left = topics, {}, _ROWS_TOGETHER
-        if (cached := self._rows.get(file.path)) is not None:
+        held = self._rows  # another question, between two batches, may replace it
+        if (cached := held.get(file.path)) is not None:
             yield from cached
             return
         rows, wanted = list[pa.RecordBatch](), from_texts(topics)
@@ -141,7 +142,7 @@ class SampleFiles:
                 rows.append(own)
             yield own
         if self._left >= 0:
-            self._rows[file.path] = rows
+            held[file.path] = rows
 
     def batches(
         self, file: SampleFile, columns: Sequence[str], *, topics: Topics, of_topics: bool = False

@@ -395,6 +395,25 @@ def rows_in(table: SampleFiles) -> list[dict[str, object]]:
     return [row for batch in batches_of(table) for row in batch.to_pylist()]
 
 
+@pytest.mark.parametrize("whole", [2**20, 0])
+def test_repeated_questions_are_answered_as_the_first_time(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, whole: int
+) -> None:
+    """Whether their rows were cached, were too many for it, or are of other topics than the last ones."""
+    monkeypatch.setattr(log_ends, "_WHOLE_BYTES", whole)  # 0: all are large
+    for at in (FIRST, FIRST + MINUTE_MS):
+        tables.append_log_ends(rows_of([Sample(at, t, n, n) for t in ("a", "b", "c") for n in range(1_000)]))
+    newest = tables.delta("log_ends")
+    for together in (500_000, 1_500):  # the second holds one file of a topic, not two
+        monkeypatch.setattr(log_ends, "_ROWS_TOGETHER", together)
+        table = SampleFiles(newest)
+        for topics in (["a"], ["a"], ["b"], ["a", "c"], ["a"], ["b"], ["b"]):
+            found = [*table.joined(table.files, ["topic", "partition", "sampled_at"], topics=topics)]
+            expected = len(table.files) * 1_000 * len(topics)
+            assert {row for batch in found for row in batch["topic"].to_pylist()} == set(topics)
+            assert sum(map(len, found)) == expected
+
+
 def test_files_without_a_topic_are_not_opened(tables: Tables) -> None:
     for topic in ("a", "m", "z"):
         tables.append_log_ends(rows_of([Sample(FIRST, topic, 0, 5)]))

@@ -130,9 +130,7 @@ class KafkaListener:
         self._connections: set[Connection] = set()
         self._ended: set[Connection] = set()  # their clients have sent EOF
         self._by_address: Counter[str] = Counter()  # connections that have not ended
-        self._admitted: dict[
-            Connection, str
-        ] = {}  # of these, the signed-in ones with the names of principals
+        self._admitted: dict[Connection, str] = {}  # the signed-in ones of these, with their principals
         self._reserved = 0  # bytes, for large frames
         self._turns = Turns(self.limits.large_answers)
         self._handshakes = Turns(1)
