@@ -237,13 +237,17 @@ def _subject(api: Api, version: int, direction: str) -> str:
 
 
 def _error_of(frame: bytes, header: Struct, layout: Struct, subject: str) -> DecodeError:
-    """Find the error in a frame that the fast readers refused, by `construct`, with limited reads."""
-    stream = ReadsLeft(frame, MESSAGE_READS)
-    try:
-        header.parse_stream(stream)
-        layout.parse_stream(stream)
-    except WireError as error:
-        return malformed(subject, error.fault)
+    """Find the error in a frame that the fast readers refused, by `construct`, with limited reads.
+
+    Its containers are cycles that refer to the stream, which therefore is closed: an open one would hold the
+    frame until the next garbage collection.
+    """
+    with ReadsLeft(frame, MESSAGE_READS) as stream:
+        try:
+            header.parse_stream(stream)
+            layout.parse_stream(stream)
+        except WireError as error:
+            return malformed(subject, error.fault)
     raise AssertionError(f"{subject}: one reader refused what the other read: {frame[:1_000].hex()}")
 
 

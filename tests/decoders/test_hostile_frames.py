@@ -1,6 +1,8 @@
 """Frames of strangers: whatever their bytes, one error; whatever they claim, memory by what they hold."""
 
+import gc
 import random
+import sys
 import tracemalloc
 
 import pytest
@@ -97,6 +99,18 @@ def peak_of(frame: bytes) -> int:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     return peak
+
+
+def test_an_error_keeps_no_frame_until_the_next_garbage_collection() -> None:
+    frame = HEADERS["groups"] + bytes(MEGABYTE)
+    gc.disable()
+    try:
+        before = sys.getrefcount(frame)
+        with pytest.raises(DecodeError, match="expected a length of 0 or more for groups"):
+            read_request(frame)
+        assert sys.getrefcount(frame) == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("claimed", [2**31 - 2, 10 * MEGABYTE, MEGABYTE])

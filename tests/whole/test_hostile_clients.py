@@ -28,7 +28,7 @@ pytestmark = [
 
 SECONDS: Final = float(os.environ.get("HOSTILE_SECONDS", "10"))
 PARTITIONS: Final = 20
-MOST_MEMORY_MB: Final = 700
+MOST_MEMORY_MB: Final = 500
 """What `serve` may take with these tables (docs/clients.md)."""
 HONEST: Final = "127.0.0.2"
 SETTINGS: Final = """
