@@ -3,6 +3,7 @@
 A group has the status of its worst partition.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -117,7 +118,9 @@ def partition_health(
     """
     keys, codes = Numbering.of(positions, KEY_NAMES)
     found = Judging(positions, now=now, max_age_ms=max_age_ms, rules=rules or HealthRules()).facts(
-        np.arange(len(positions)), Commits.of(_rows_of(codes)[keys.codes_of(commits)], commits), samples
+        np.arange(len(positions)),
+        [Commits.of(_rows_of(codes)[keys.codes_of(commits)], commits).by_key()],
+        samples,
     )
     return with_columns(positions, found)
 
@@ -161,16 +164,18 @@ class Judging:
         return pa.Table.from_arrays(columns, schema=PARTITION_HEALTH)
 
     def facts(
-        self, numbers: Index, commits: Commits, samples: pa.Table, waits: Waits | None = None
+        self, numbers: Index, commits: Sequence[Commits], samples: pa.Table, waits: Waits | None = None
     ) -> pa.Table:
-        """Return the columns `PARTITION_HEALTH` of m positions, given by their numbers.
+        """Return the columns `PARTITION_HEALTH` of m positions, given by their ascending numbers.
 
-        `commits` carry the numbers of positions; commits of positions not in `numbers` are ignored. `waits`
-        (m) come from `Habits`; without them, the samples alone show since when records wait, and no pause is
-        usual.
+        `commits` carry the numbers of positions, and each is sorted by them (`Commits.by_key`); commits of
+        positions not in `numbers` are ignored. `waits` (m) come from `Habits`; without them, the samples
+        alone show since when records wait, and no pause is usual.
         """
         sampled = Samples.of(samples)
-        counts = np.bincount(commits.keys, minlength=len(self._own.keys))[numbers] + 1
+        counts = np.ones(len(numbers), np.int64)
+        for some in commits:
+            counts += np.bincount(some.keys, minlength=len(self._own.keys))[numbers]
         portions = np.cumsum(counts) // _JUDGED_AT_ONCE
         parts = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(portions)) + 1)
         found = [
@@ -179,10 +184,14 @@ class Judging:
         ]
         return pa.concat_tables(found)
 
-    def _facts(self, numbers: Index, commits: Commits, sampled: Samples, waits: Waits | None) -> pa.Table:
+    def _facts(
+        self, numbers: Index, commits: Sequence[Commits], sampled: Samples, waits: Waits | None
+    ) -> pa.Table:
         among = np.full(len(self._own.keys), NONE, np.int64)
         among[numbers] = np.arange(len(numbers))
-        held = commits.renumbered(among)
+        first, last = numbers[[0, -1]] if len(numbers) else (0, NONE)
+        among_these = (some.between(first, last).renumbered(among) for some in commits)
+        held = Commits.joined(Commits.none(), *among_these)
         is_lacking = np.ones(len(numbers), np.bool_)
         is_lacking[held.keys] = False
         own = self._own.where(numbers[is_lacking]).renumbered(among)

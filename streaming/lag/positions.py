@@ -3,7 +3,7 @@
 The tables are passed in as a `LagReader`, so queries, alerts and the server use the same code.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -51,6 +51,11 @@ class LagReader(PauseReader, Protocol):
         """Read the commits of groups (None: all) that the job wrote between two moments (ms), both
         included: the columns `COMMITS`, sequence and offset_before. `in_order`: sorted in the order of the
         log."""
+
+    def commit_pieces(
+        self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
+    ) -> Iterable[pa.Table]:
+        """Read the same commits in no order, piece by piece: all of them may be too many for memory."""
 
 
 def topics_in(rows: pa.Table) -> list[str]:
@@ -167,7 +172,7 @@ def with_health(
             behind = take(positions.select(KEY_NAMES), pending)
         is_news = is_pace_known | is_last  # without more commits the judgement of the step before holds
         if len(pending):
-            is_news[commits.read(behind, since)] = True
+            is_news[commits.read(behind, pending, since)] = True
         judged = pending[is_news[pending]]
         if not len(judged):
             continue
@@ -201,7 +206,7 @@ def _judged_again(
     facts: pa.Table,
     stopped: Index,
     waits: Waits,
-    commits: Commits,
+    commits: Sequence[Commits],
     step_of: Index,
     sampled: Sequence[pa.Table],
 ) -> pa.Table:
@@ -225,12 +230,15 @@ class _CommitsBack:
         self._keys, codes = Numbering.of(positions, KEY_NAMES)
         self._numbers = np.append(numbers[firsts(codes)], NONE)  # the last value is for `NONE`
         self._until: int | None = None
-        self.held = Commits.none()
+        self.held = list[Commits]()  # each sorted by key
 
-    def read(self, pending: pa.Table, since: int) -> Index:
-        """Add the commits of `pending`, written since a moment (ms) and before those read so far. Return
-        the numbers of the positions of these commits, with duplicates."""
-        rows = self._at.commits(groups_of(pending), since=since, until=self._until, in_order=False)
-        more = Commits.of(self._numbers[self._keys.codes_of(rows)], rows)
-        self.held, self._until = Commits.joined(self.held, more), since - 1
-        return more.keys
+    def read(self, pending: pa.Table, numbers: Index, since: int) -> Index:
+        """Add the commits of m positions (`KEY`) with these numbers, written since a moment (ms) and before
+        those read so far. Return the numbers that have such commits, perhaps several times."""
+        numbers_of = np.where(np.isin(self._numbers, numbers), self._numbers, NONE)
+        more = [
+            Commits.of(numbers_of[self._keys.codes_of(rows)], rows).by_key()
+            for rows in self._at.commit_pieces(groups_of(pending), since=since, until=self._until)
+        ]
+        self.held, self._until = [*self.held, *more], since - 1
+        return np.concatenate([np.empty(0, np.int64), *(np.unique(some.keys) for some in more)])

@@ -88,6 +88,15 @@ class Commits:
             return self
         return type(self)(*(getattr(self, field.name)[chosen] for field in fields(Commits)))
 
+    def by_key(self) -> Self:
+        """Return the commits sorted by key, as `between` expects them."""
+        return self.where(np.argsort(self.keys, kind="stable"))
+
+    def between(self, first: int, last: int) -> Self:
+        """Return the commits of the keys from `first` to `last`, both included, of commits sorted by key."""
+        start, stop = np.searchsorted(self.keys, [first, last + 1])
+        return type(self)(*(getattr(self, field.name)[start:stop] for field in fields(Commits)))
+
     def renumbered(self, numbers: Index) -> Self:
         """Return the commits with the key k replaced by `numbers[k]` (`NONE`: leave them out)."""
         keys = numbers[self.keys]

@@ -1,6 +1,6 @@
 """Reads `changes` in order: steps of committed offsets, removed offsets, groups over time, all rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,11 +10,11 @@ from deltalake import DeltaTable
 
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import KEY_NAMES
-from streaming.common.pieces import take
+from streaming.common.pieces import joined, take
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, PAUSES, TIMESTAMP
 from streaming.tables.folding import value_columns
-from streaming.tables.select import Queryable, is_one_of, names, select, written_after, written_until
+from streaming.tables.select import Queryable, is_one_of, names, select, stream, written_after, written_until
 
 HISTORY: Final = pa.schema(
     [
@@ -179,8 +179,23 @@ def commits_between(
     The commits of a key are in the order of the log, unless `in_order` is false. Of one batch only the last
     commit of each key is included.
     """
-    rows = select(
-        f"""
+    rows = select(_commits_sql(groups, up_to, since, until), changes=changes).cast(COMMITTED)
+    return take(rows, np.argsort(to_numbers(rows["sequence"]), kind="stable")) if in_order else rows
+
+
+def commit_pieces(
+    changes: Queryable, groups: Sequence[str] | None, *, up_to: int, since: int, until: int | None = None
+) -> Iterator[pa.Table]:
+    """As `commits_between`, in no order, but yield the rows in tables of at most `_COMMITS_BYTES`."""
+    some = stream(_commits_sql(groups, up_to, since, until), changes=changes)
+    return joined((rows.cast(COMMITTED) for rows in some), _COMMITS_BYTES)
+
+
+_COMMITS_BYTES: Final = 32 * 1024 * 1024
+
+
+def _commits_sql(groups: Sequence[str] | None, up_to: int, since: int, until: int | None) -> str:
+    return f"""
         SELECT {names(KEY_NAMES)},
             CASE WHEN "after"['unreadable_source_offset'] IS NULL THEN "after"['committed_offset'] END
                 AS "committed_offset",
@@ -189,10 +204,7 @@ def commits_between(
             "batch_time" AS "written_at", "op" = 'remove' AS "is_removed",
             "before"['committed_offset'] AS "offset_before", "source_partition", "source_offset", "sequence"
         FROM changes WHERE {_of_offsets(groups, up_to, since, until)}
-        """,
-        changes=changes,
-    ).cast(COMMITTED)
-    return take(rows, np.argsort(to_numbers(rows["sequence"]), kind="stable")) if in_order else rows
+        """
 
 
 def commits_by_hour(changes: Queryable, groups: Sequence[str], *, up_to: int, since: int) -> pa.Table:

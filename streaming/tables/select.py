@@ -71,11 +71,9 @@ def _builder_of(tables: Mapping[str, Queryable]) -> QueryBuilder:
     return builder
 
 
-def stream(sql: str, **tables: DeltaTable) -> Iterator[pa.Table]:
+def stream(sql: str, **tables: Queryable) -> Iterator[pa.Table]:
     """As `select`, but yield the rows in tables of some thousands."""
-    builder = QueryBuilder()
-    for name, table in tables.items():
-        builder.register(name, table)
+    builder = _builder_of(tables)
     with _explained():
         for batch in pa.RecordBatchReader.from_stream(builder.execute(sql)):
             yield pa.Table.from_batches([batch])

@@ -1,6 +1,6 @@
 """The tables as of one batch, the newest or a past one: all reads from one snapshot are consistent."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ from streaming.model.completeness import Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, KEY
 from streaming.tables.feed import (
+    commit_pieces,
     commits_between,
     commits_by_hour,
     drops_between,
@@ -371,6 +372,14 @@ class Snapshot:
             )
 
         return _of(groups, commits)
+
+    def commit_pieces(
+        self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
+    ) -> Iterator[pa.Table]:
+        """Read the commits of groups (None: all) as `commits` does, in no order and piece by piece."""
+        return commit_pieces(
+            self._tables.changes_of(groups), groups, up_to=self.progress.sequence, since=since, until=until
+        )
 
     def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
         """Read the commits of groups (None: all) since a moment (ms) that followed a pause longer than

@@ -1,7 +1,7 @@
 """Health of positions, for which more is read step by step: as if all were judged anew at each step."""
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,12 @@ class Held:
 
     def newest_ends(self, topics: Collection[str] | None, *, as_of: int, within_ms: int) -> pa.Table:
         return self.ends_between(topics, since=as_of, until=as_of, within_ms=within_ms)
+
+    def commit_pieces(
+        self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
+    ) -> Iterator[pa.Table]:
+        rows = self.commits(groups, since=since, until=until, in_order=False)
+        return (rows.slice(start, 7) for start in range(0, len(rows), 7))
 
     def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
         return PAUSES.empty_table()  # no history is kept

@@ -72,6 +72,12 @@ class FollowedTables:
     ) -> pa.Table:
         return timed(list(self._rows(groups, since, until)), COMMITTED)
 
+    def commit_pieces(
+        self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
+    ) -> Iterator[pa.Table]:
+        rows = self.commits(groups, since=since, until=until, in_order=False)
+        return (rows.slice(start, 7) for start in range(0, len(rows), 7))
+
     def pauses(self, groups: Sequence[str] | None = None, *, since: int, longer_than_ms: int) -> pa.Table:
         self.asked_for_pauses.append(groups)
         rows = [

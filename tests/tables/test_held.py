@@ -26,6 +26,9 @@ EVERY: dict[str, Callable[[Snapshot, str], object]] = {
     "history": lambda at, name: rows(at.history([name])),
     "some history": lambda at, name: rows(at.history([name], since=2_000, events=["rewind", "removed"])),
     "commits": lambda at, name: rows(at.commits([name], since=1_500)),
+    "commit pieces": lambda at, name: sorted(
+        row for some in at.commit_pieces([name], since=1_500) for row in rows(some)
+    ),
     "pauses": lambda at, name: rows(at.pauses([name], since=0, longer_than_ms=1)),
     "rewinds": lambda at, name: rows(at.rewinds([name], since=0)),
     "group steps": lambda at, name: rows(at.group_steps([name])),
@@ -75,7 +78,9 @@ def test_changes_in_memory_answer_as_the_tables_do_while_these_grow(
         for name in names:
             tables.ask(lambda at, name=name: at.hold(name, changes))  # type: ignore[misc]
     for name in names:
-        assert held(tables, name, changes) == read(tables, name)
+        found = held(tables, name, changes)
+        assert found == read(tables, name)
+        assert found["commit pieces"] == found["commits"]
         assert held(tables, name, changes, as_of=1_999) == read(tables, name, as_of=1_999)
 
 
