@@ -19,7 +19,7 @@ from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
 from streaming.assessment.assess import Facts, assess
 from streaming.common.times import now_ms
 from streaming.expiry.cause_names import EXPIRED
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.model.completeness import STALLED, Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, OFFSETS

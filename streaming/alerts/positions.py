@@ -19,8 +19,9 @@ from streaming.assessment.assess import Facts, Terms, assess
 from streaming.assessment.owners import with_assigned
 from streaming.assessment.uncommitted import is_uncommitted
 from streaming.common.arrays import where
-from streaming.lag.positions import MAX_AGE_MS, habits_by
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
+from streaming.lag.positions import habits_by
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.schemas import OFFSETS
 from streaming.tables.snapshot import Snapshot
 
@@ -53,7 +54,7 @@ class Positions:
         if not self.is_wanted or not judged or at.log_ends is None:
             return None
         version = at.log_ends.version()
-        if last is not None and last.version == version and now - last.at < MAX_AGE_MS:
+        if last is not None and last.version == version and now - last.at < MAX_SAMPLE_AGE_MS:
             return None
         moment = min(now, completeness.read_until(judged))  # all commits up to then are known
         own = of_partitions(self._policies.with_on(offsets.select(OFFSETS.names), *LAG_RULES), judged)

@@ -11,9 +11,9 @@ from streaming.alerts.rules.subjects import REWOUND_RULE, GroupPolicies
 from streaming.alerts.rules.view import not_history, of_partitions
 from streaming.common.arrays import Index, from_mask, numbers_or, to_mask, to_numbers
 from streaming.common.timestamps import timestamp, to_milliseconds
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.positions import topics_in
 from streaming.lag.rewinds import WHO, lasting, with_who
-from streaming.lag.rules import HealthRules
 from streaming.model.completeness import Completeness, read_until
 from streaming.model.progress import Progress
 from streaming.tables.feed import REWINDS

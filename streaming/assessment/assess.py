@@ -22,9 +22,9 @@ from streaming.common.pieces import take
 from streaming.expiry.rules import expiry
 from streaming.lag.habits import Habits
 from streaming.lag.health import PARTITION_HEALTH, given, status_numbers, with_columns
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.lagging import lagging_since
 from streaming.lag.positions import (
-    MAX_AGE_MS,
     lag_along,
     lag_of_steps,
     offsets_with_lag,
@@ -33,8 +33,7 @@ from streaming.lag.positions import (
     with_health,
 )
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC, of_recreated_topic
-from streaming.lag.rules import HealthRules
-from streaming.lag.samples import NONE, Samples
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS, NONE, Samples
 from streaming.model.completeness import STALLED, Completeness
 
 IS_SAMPLED: Final = pa.field("is_sampled", pa.bool_())
@@ -88,7 +87,7 @@ class Terms:
     """The parameters of an assessment: samples of log ends older than `max_age_ms` do not count, and
     `rules` decide the health."""
 
-    max_age_ms: int = MAX_AGE_MS
+    max_age_ms: int = MAX_SAMPLE_AGE_MS
     rules: HealthRules = field(default_factory=HealthRules)
 
 

@@ -21,7 +21,7 @@ from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import UNSUBSCRIBED_RULES, expiry
 from streaming.lag.habits import PauseReader
 from streaming.lag.health import with_columns
-from streaming.lag.rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, OK, STOPPED, UNKNOWN
+from streaming.lag.health_rules import MAY_BE_MARKERS, NOT_SUBSCRIBED, OK, STOPPED, UNKNOWN
 from streaming.lag.samples import NONE
 from streaming.model.schemas import OFFSETS
 

@@ -17,8 +17,8 @@ from streaming.common.arrays import Index, from_mask, numbers_or
 from streaming.common.keys import KEY_NAMES
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.health_over_time import status_changes
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.positions import habits_by, topics_in
-from streaming.lag.rules import HealthRules
 
 _WINDOWS: Final = 3  # read before the first moment: `uncommitted` looks up groups two windows earlier
 

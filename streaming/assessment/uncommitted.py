@@ -13,8 +13,8 @@ from streaming.common.keys import firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.health import PARTITION_HEALTH, reason_words, status_words
+from streaming.lag.health_rules import OK, STATUS_OF, UNKNOWN, HealthRules, ends_before, judge_uncommitted
 from streaming.lag.positions import LagReader
-from streaming.lag.rules import OK, STATUS_OF, UNKNOWN, HealthRules, ends_before, judge_uncommitted
 from streaming.lag.samples import NONE, Samples
 
 

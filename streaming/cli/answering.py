@@ -79,7 +79,7 @@ class AskedSnapshot:
 
     @cached_property
     def lag(self) -> "SnapshotLagQueries":
-        from streaming.lag.rules import HealthRules
+        from streaming.lag.health_rules import HealthRules
         from streaming.queries.bound.lag import SnapshotLagQueries
 
         return SnapshotLagQueries(self.at, rules=HealthRules.of(self.question.settings.health))

@@ -3,10 +3,10 @@ enough."""
 
 from streaming.brokers.facts import BrokerError
 from streaming.job.failures import JobFailedError
-from streaming.job.maintainer import Maintainer
-from streaming.job.pairing import check_checkpoint, check_source
+from streaming.job.maintenance_thread import Maintainer
 from streaming.job.reading import Beside, TopicReader
 from streaming.job.rebuild import delete_leftovers, rebuild
+from streaming.job.start_checks import check_checkpoint, check_source
 from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.model.progress import Progress
 

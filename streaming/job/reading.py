@@ -25,7 +25,6 @@ from streaming.common.times import now_ms
 from streaming.job.failures import Interruptions, as_failure
 from streaming.job.housekeeping import Housekeeping
 from streaming.job.log_ends.sampler import LogEndSampler
-from streaming.job.pairing import bound
 from streaming.job.reporter import Reporter
 from streaming.job.running_query import (
     Gate,
@@ -33,6 +32,7 @@ from streaming.job.running_query import (
     wait_for_first_batch,
     wait_for_stop,
 )
+from streaming.job.start_checks import bound
 from streaming.job.topic.question import TopicQuestion
 from streaming.job.topic.reasons import TopicNow
 from streaming.job.topic.watch import TopicWatch

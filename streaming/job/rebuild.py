@@ -14,8 +14,8 @@ from streaming.brokers.facts import BrokerError
 from streaming.common.times import now_ms
 from streaming.job.change_over import change_over
 from streaming.job.failures import JobFailedError
-from streaming.job.pairing import check_source, is_pair
 from streaming.job.reading import Beside, TopicReader
+from streaming.job.start_checks import check_source, is_pair
 from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress, Rebuild

@@ -1,4 +1,4 @@
-"""The health of positions and groups: `streaming.lag.rules` applied to Arrow tables.
+"""The health of positions and groups: `streaming.lag.health_rules` applied to Arrow tables.
 
 A group has the status of its worst partition.
 """
@@ -25,8 +25,7 @@ from streaming.common.keys import KEY_NAMES, Numbering, firsts, leading, numbere
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.habits import Waits
-from streaming.lag.log_ranges import LAG
-from streaming.lag.rules import (
+from streaming.lag.health_rules import (
     OK,
     REASONS,
     REWOUND,
@@ -42,6 +41,7 @@ from streaming.lag.rules import (
     reasons_at_rest,
     waits_of,
 )
+from streaming.lag.log_ranges import LAG
 from streaming.lag.runs import CommitRuns, Commits, within_reach
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP

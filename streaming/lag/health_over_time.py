@@ -13,8 +13,7 @@ from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.lag.habits import ASKED, Waits
 from streaming.lag.health import PARTITION_HEALTH, facts, status_numbers, with_columns
-from streaming.lag.log_ranges import LAG, lag_of
-from streaming.lag.rules import (
+from streaming.lag.health_rules import (
     OK,
     STATUSES,
     STOPPED,
@@ -25,6 +24,7 @@ from streaming.lag.rules import (
     judge,
     waits_of,
 )
+from streaming.lag.log_ranges import LAG, lag_of
 from streaming.lag.runs import CommitRuns
 from streaming.lag.samples import NONE, Samples
 from streaming.model.schemas import KEY, TIMESTAMP

@@ -13,16 +13,12 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, firsts
 from streaming.common.pieces import take
-from streaming.common.times import MINUTE_MS
 from streaming.lag.habits import ASKED, Habits, PauseReader, Waits, groups_of
 from streaming.lag.health import Judging, has_stopped, with_columns
+from streaming.lag.health_rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.lag_time import Ends, as_of_ends, with_lag
-from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.runs import Commits
-from streaming.lag.samples import NONE
-
-MAX_AGE_MS: Final = 5 * MINUTE_MS
-"""Default of the age up to which samples of log ends count."""
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS, NONE
 
 _LAST: Final = 2**63 - 1
 
@@ -197,7 +193,7 @@ def with_health(
     return with_columns(positions, facts)
 
 
-def habits_by(rules: HealthRules, max_age_ms: int = MAX_AGE_MS) -> Habits:
+def habits_by(rules: HealthRules, max_age_ms: int = MAX_SAMPLE_AGE_MS) -> Habits:
     return Habits(max_age_ms=max_age_ms, min_lag=rules.min_lag, window_ms=rules.window_ms)
 
 

@@ -11,7 +11,11 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or, to_mask, to_numbers
 from streaming.common.keys import numbered
+from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds
+
+MAX_SAMPLE_AGE_MS: Final = 5 * MINUTE_MS
+"""Older samples do not count: the lag is unknown."""
 
 NONE: Final = -1
 """The number of a missing sample, and the code of an unknown value."""

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TypeVar
 
 from streaming.common.times import to_ms
-from streaming.lag.positions import MAX_AGE_MS
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.lag.summary import By
 from streaming.queries.answers import Answer, History
 from streaming.queries.bound.lag import SnapshotLagQueries
@@ -33,7 +33,7 @@ class LagQueries:
     """
 
     tables: Tables
-    max_age_ms: int = MAX_AGE_MS
+    max_age_ms: int = MAX_SAMPLE_AGE_MS
     rules: HealthRules = field(default_factory=HealthRules)
 
     # --- lag -------------------------------------------------------------------------------------------

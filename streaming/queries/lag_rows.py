@@ -13,9 +13,9 @@ from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, from_mask, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
 from streaming.lag.health import GROUP_HEALTH, group_health
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.log_ranges import LAG, TIMED
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
-from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import OFFSETS, TIMESTAMP
 from streaming.queries.as_of import AsOf

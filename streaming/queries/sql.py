@@ -257,7 +257,7 @@ class _ComputedViews:
     def compute(self, logical: str, physical: str) -> None:
         """Compute the columns and groups of the added views that a statement with these plans reads."""
         for name in sorted(self._added):
-            from streaming.lag.positions import MAX_AGE_MS
+            from streaming.lag.samples import MAX_SAMPLE_AGE_MS
             from streaming.queries.lag_rows import facts_of, view
 
             scanned = Scanned.of(name, logical, physical)
@@ -265,7 +265,7 @@ class _ComputedViews:
             execute(self.builder, f"DROP TABLE {name}")
             self._write(name, "rows", rows)
             if facts_of(name, scanned).lag:
-                self.about = self.about.with_sampled_ends(rows, MAX_AGE_MS)
+                self.about = self.about.with_sampled_ends(rows, MAX_SAMPLE_AGE_MS)
 
     def _write(self, name: str, kind: str, rows: pa.Table) -> None:
         file = f"{self._folder}/{name}-{kind}.arrow"

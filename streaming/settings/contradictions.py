@@ -15,7 +15,7 @@ LONGEST_HEARTBEAT_MS: Final = 120_000
 
 LONGEST_SAMPLING_MS: Final = 150_000
 """With longer intervals one failed round would leave lag unknown: samples older than twice this are ignored
-(`lag.positions.MAX_AGE_MS`)."""
+(`lag.samples.MAX_SAMPLE_AGE_MS`)."""
 
 SHORTEST_SAMPLING_MS: Final = 100
 """A day of one partition is joined and sorted in memory: this limits it to 864,000 samples."""

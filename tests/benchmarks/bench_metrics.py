@@ -22,7 +22,7 @@ from typing import Final
 from processes import peak_memory, proportional_memory
 
 from streaming.demo.local_broker import free_ports
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.assessment.refresher import Refresher
 from streaming.serve.memory.tailer import Tailer

@@ -27,7 +27,7 @@ from processes import proportional_memory
 
 from decoders.messages import request_bytes
 from streaming.common.times import HOUR_MS, now_ms
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.serve.assessment.assessment import Assessment
 from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from command_process import COMMAND
 
-from streaming.settings.scram import FEWEST_ITERATIONS, HASHES, read_credential, salted
+from streaming.settings.scram_credentials import FEWEST_ITERATIONS, HASHES, read_credential, salted
 
 
 def run(password: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:

@@ -13,8 +13,8 @@ from streaming.common.arrays import from_numbers, from_texts
 from streaming.common.times import HOUR_MS, MINUTE_MS
 from streaming.lag.health import GROUP_HEALTH, PARTITION_HEALTH, health, partition_health
 from streaming.lag.health_over_time import STATUS_CHANGES, status_changes
+from streaming.lag.health_rules import REASONS, STATUSES, HealthRules
 from streaming.lag.log_ranges import LAG
-from streaming.lag.rules import REASONS, STATUSES, HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.lag.samples import Samples
 from streaming.model.schemas import TIMESTAMP

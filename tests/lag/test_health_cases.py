@@ -16,8 +16,8 @@ from streaming.assessment.assess import Terms
 from streaming.assessment.over_time import assess_health_changes, first_needed
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.lag.health import group_health
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.positions import habits_by
-from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 
 S, M, H, D = 1_000, MINUTE_MS, HOUR_MS, DAY_MS

@@ -11,7 +11,7 @@ from table_batches import Batch, append, heartbeat, offset
 
 from streaming.common.times import HOUR_MS, MINUTE_MS, from_ms, to_ms
 from streaming.lag import lagging
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
 from streaming.tables.snapshot import Snapshot

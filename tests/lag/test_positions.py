@@ -14,10 +14,11 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.lag import health
 from streaming.lag.health import PARTITION_HEALTH, partition_health
+from streaming.lag.health_rules import TOO_FEW_COMMITS, HealthRules
 from streaming.lag.log_ranges import LAG
-from streaming.lag.positions import MAX_AGE_MS, offsets_with_lag, with_health
-from streaming.lag.rules import TOO_FEW_COMMITS, HealthRules
+from streaming.lag.positions import offsets_with_lag, with_health
 from streaming.lag.runs import COMMITS
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.schemas import KEY, PAUSES, TIMESTAMP
 
 NOW = 1_700_000_000_000
@@ -135,9 +136,9 @@ def judged_anew(held: Held, positions: pa.Table, rules: HealthRules) -> pa.Table
         rows = partition_health(
             pending,
             held.commits(since=since),
-            held.ends_between(None, since=since, until=NOW, within_ms=MAX_AGE_MS),
+            held.ends_between(None, since=since, until=NOW, within_ms=MAX_SAMPLE_AGE_MS),
             now=NOW,
-            max_age_ms=MAX_AGE_MS,
+            max_age_ms=MAX_SAMPLE_AGE_MS,
             rules=rules,
         )
         is_too_few = pc.is_in(rows["reason"], value_set=pa.array(TOO_FEW_COMMITS))
@@ -154,7 +155,7 @@ def judged_anew(held: Held, positions: pa.Table, rules: HealthRules) -> pa.Table
 def test_health_step_by_step_equals_that_of_all_positions_judged_again(seed: int, min_commits: int) -> None:
     positions, held = world(seed)
     rules = replace(HealthRules(), min_commits=min_commits, long_silence_ms=DAY_MS)
-    found = with_health(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS, rules=rules)
+    found = with_health(held, positions, moment=NOW, max_age_ms=MAX_SAMPLE_AGE_MS, rules=rules)
     assert found.select(POSITIONS.names).equals(positions)
     asked = ["group", *PARTITION_HEALTH.names]
     is_behind = pc.greater(positions["lag"], rules.min_lag)  # what is not is told from itself alone
@@ -171,10 +172,10 @@ def test_positions_judged_in_portions_are_judged_as_all_at_once(
 ) -> None:
     positions, held = world(seed)
     rules = replace(HealthRules(), long_silence_ms=DAY_MS)
-    expected = with_health(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS, rules=rules)
+    expected = with_health(held, positions, moment=NOW, max_age_ms=MAX_SAMPLE_AGE_MS, rules=rules)
     for at_once in 1, 40:
         monkeypatch.setattr(health, "_JUDGED_AT_ONCE", at_once)
-        found = with_health(held, positions, moment=NOW, max_age_ms=MAX_AGE_MS, rules=rules)
+        found = with_health(held, positions, moment=NOW, max_age_ms=MAX_SAMPLE_AGE_MS, rules=rules)
         assert found.equals(expected)
     assert "STOPPED" in found["status"].to_pylist()
 
@@ -209,9 +210,9 @@ def test_lag_does_not_depend_on_the_brokers_clocks(seed: int, skew: int) -> None
     skews = random.Random(seed)
     for moment in NOW, NOW - 2_000:
         positions, plain = tailer(random.Random(seed), lambda: 0)
-        expected = offsets_with_lag(plain, positions, moment=moment, max_age_ms=MAX_AGE_MS).to_pylist()
+        expected = offsets_with_lag(plain, positions, moment=moment, max_age_ms=MAX_SAMPLE_AGE_MS).to_pylist()
         positions, held = tailer(random.Random(seed), lambda: skews.randint(-skew, skew))
-        found = offsets_with_lag(held, positions, moment=moment, max_age_ms=MAX_AGE_MS).to_pylist()
+        found = offsets_with_lag(held, positions, moment=moment, max_age_ms=MAX_SAMPLE_AGE_MS).to_pylist()
         assert [{name: row[name] for name in LAG.names} for row in found] == [
             {name: row[name] for name in LAG.names} for row in expected
         ]
@@ -237,9 +238,9 @@ def test_commits_are_read_back_to_the_oldest_sample_that_counts() -> None:
             return super().commits(groups, **moments)
 
     noted = Noted(held.commits_held, held.samples)
-    offsets_with_lag(noted, positions, moment=NOW, max_age_ms=MAX_AGE_MS)
+    offsets_with_lag(noted, positions, moment=NOW, max_age_ms=MAX_SAMPLE_AGE_MS)
     [(groups, since)] = asked
     assert sorted(groups or ()) == sorted(positions["group"].to_pylist())
     assert since == held.samples[-1]["sampled_at"] + 1
-    offsets_with_lag(noted, positions, moment=NOW + 10 * MAX_AGE_MS, max_age_ms=MAX_AGE_MS)
+    offsets_with_lag(noted, positions, moment=NOW + 10 * MAX_SAMPLE_AGE_MS, max_age_ms=MAX_SAMPLE_AGE_MS)
     assert len(asked) == 1  # no sample counts

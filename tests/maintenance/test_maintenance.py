@@ -22,14 +22,10 @@ from table_batches import QUERY, Batch, Row, append, group, heartbeat, live_in, 
 from streaming.alerts.rules import UNKNOWN_RECORD_VERSION
 from streaming.cli.main import cli
 from streaming.common.times import DAY_MS, HOUR_MS, from_ms, iso, now_ms
-from streaming.job.maintainer import Maintainer
+from streaming.job.maintenance_thread import Maintainer
+from streaming.maintenance.compaction import compact
 from streaming.maintenance.lease import LEASE_MS, MaintenanceBusyError, maintenance_lease
-from streaming.maintenance.maintenance import (
-    MaintenanceError,
-    compact,
-    delete_unused_files,
-    shorten_log,
-)
+from streaming.maintenance.maintenance import MaintenanceError, delete_unused_files, shorten_log
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH

@@ -14,7 +14,7 @@ from storage_faults import fill, no_file_larger_than, parquet_files, small_disk
 from table_batches import Batch, append, live_on, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
-from streaming.job.maintainer import Maintainer
+from streaming.job.maintenance_thread import Maintainer
 from streaming.maintenance.lease import MaintenanceBusyError, maintenance_lease
 from streaming.maintenance.maintenance import MaintenanceError, delete_unused_files
 from streaming.maintenance.trimming import KeepTimes

@@ -15,8 +15,8 @@ from maintenance_rounds import KEPT, NOW, TODAY, round_at
 from table_batches import Batch, append, heartbeat, live_on, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
+from streaming.maintenance.compaction import SORTED_TRANSACTION
 from streaming.maintenance.lease import LEASE_MS, LEASE_TRANSACTION, MaintenanceBusyError, maintenance_lease
-from streaming.maintenance.maintenance import SORTED_TRANSACTION
 from streaming.maintenance.trusted_time import moment_before
 from streaming.model.schemas import CHANGES, QUARANTINE
 from streaming.tables.progress_rows import HISTORY_TRANSACTION, history_start, noted_day

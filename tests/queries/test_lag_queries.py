@@ -15,8 +15,8 @@ from table_batches import Batch, append, group, heartbeat, offset
 from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms, to_ms
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.log_ranges import LAG
-from streaming.lag.positions import MAX_AGE_MS
 from streaming.lag.restoring import LOG_UNKNOWN, RECREATED, START_PASSED
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import LOG_ENDS, OFFSETS
@@ -349,7 +349,7 @@ def test_lag_goes_by_the_clock_of_the_job_not_by_those_of_brokers(
     assert series["lag"].to_pylist() == [None, LOG.end_at(T0 + M) - end]
     changes = queries.health_changes(["up"], since=at(0), until=at(1.9)).rows
     expected = (
-        "OK" if abs(clock) < MAX_AGE_MS else "UNKNOWN"
+        "OK" if abs(clock) < MAX_SAMPLE_AGE_MS else "UNKNOWN"
     )  # whether it was caught up goes by brokers' clocks
     assert set(changes["status"].to_pylist()) == {expected}
 

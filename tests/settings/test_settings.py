@@ -9,7 +9,7 @@ import pytest
 
 from streaming.common.conf_dir import conf_dir
 from streaming.common.times import parse_duration_ms
-from streaming.lag.positions import MAX_AGE_MS
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.errors import MisuseError
 from streaming.settings.clusters import settings_by_cluster, settings_of_cluster
 from streaming.settings.contradictions import (
@@ -355,7 +355,7 @@ def test_heartbeats_that_are_allowed_leave_no_gap() -> None:
 
 
 def test_a_round_of_samples_that_fails_leaves_lag_known() -> None:
-    assert 2 * LONGEST_SAMPLING_MS <= MAX_AGE_MS
+    assert 2 * LONGEST_SAMPLING_MS <= MAX_SAMPLE_AGE_MS
     read_settings(options={"log_ends.every": "2m"})
     read_settings(options={"log_ends.every": "100ms"})
 

@@ -32,7 +32,7 @@ from token_issuer import AUDIENCE, ISSUER, TokenIssuer, token_issuer
 
 from streaming.common.times import iso
 from streaming.demo.local_broker import free_ports
-from streaming.settings.scram import salted
+from streaming.settings.scram_credentials import salted
 from tests.soak import report
 from tests.soak.answers import HIDDEN, Ask, DifferenceError, Judge, Named, Reply
 from tests.soak.askers import LIBRARIES, Asker, Library

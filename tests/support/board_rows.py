@@ -4,7 +4,7 @@ from typing import Final
 
 from board_panels import GREEN, ORANGE, PLAIN, RED, Builder, lines, number, rows
 
-from streaming.lag.rules import STATUSES
+from streaming.lag.health_rules import STATUSES
 
 STATUS_WORDS: Final = {
     str(number): (status, {"OK": GREEN, "UNKNOWN": PLAIN, "WARNING": ORANGE}.get(status, RED))

@@ -12,7 +12,7 @@ from watched_groups import Key, World
 from streaming.assessment.assess import Facts, Terms, assess
 from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import no_rows
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.completeness import Completeness
 from streaming.model.progress import PartitionProgress, Progress

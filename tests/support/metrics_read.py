@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
 from streaming.common.times import now_ms
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.assessment.refresher import Refresher
 from streaming.serve.memory.tailer import Tailer

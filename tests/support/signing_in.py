@@ -17,7 +17,7 @@ from streaming.brokers.jaas import JaasEntry, written_jaas
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress
 from streaming.settings.model import KafkaListenerSettings, PrincipalSettings
-from streaming.settings.scram import salted
+from streaming.settings.scram_credentials import salted
 from streaming.tables.tables import Tables
 
 PASSWORD: Final = "correct, horse=battery\\staple é"

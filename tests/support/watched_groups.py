@@ -12,8 +12,8 @@ import pyarrow as pa
 from sampled_logs import Log, newest_of, offset_times_of, sample_table, timed
 
 from streaming.common.times import MINUTE_MS
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.lag_time import Ends, as_of_ends, with_lag
-from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS
 from streaming.model.schemas import TIMESTAMP
 

@@ -23,7 +23,8 @@ from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, from_ms
 from streaming.maintenance import samples
-from streaming.maintenance.maintenance import compact, maintain
+from streaming.maintenance.compaction import compact
+from streaming.maintenance.maintenance import maintain
 from streaming.queries.sql import run_sql
 from streaming.tables import log_ends
 from streaming.tables.log_ends import (

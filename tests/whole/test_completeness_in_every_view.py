@@ -14,8 +14,8 @@ from table_batches import append, group, offset
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.table import AlertTable
 from streaming.common.times import HOUR_MS, MINUTE_MS, from_ms, now_ms
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.positions import with_currency
-from streaming.lag.rules import HealthRules
 from streaming.model.completeness import COMPLETE_WITHIN_MS, Completeness
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Reached, Rebuild, Retention
 from streaming.queries.as_of import IncompleteError

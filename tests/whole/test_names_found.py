@@ -20,7 +20,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from table_batches import Batch, append, group, live_on, offset
 
 from streaming.cli.main import cli
-from streaming.maintenance.maintenance import SORTED_TRANSACTION, KeepTimes, compact, maintain
+from streaming.maintenance.compaction import SORTED_TRANSACTION, compact
+from streaming.maintenance.maintenance import KeepTimes, maintain
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
 from streaming.queries.offsets import OffsetQueries

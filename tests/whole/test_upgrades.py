@@ -26,7 +26,7 @@ from version_files import (
 
 from streaming.brokers.facts import TopicFacts
 from streaming.cli.main import cli
-from streaming.job.pairing import bound, check_checkpoint
+from streaming.job.start_checks import bound, check_checkpoint
 from streaming.model.errors import MisuseError, OtherFormatError
 from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH, TABLES_FORMAT

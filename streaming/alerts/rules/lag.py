@@ -30,9 +30,9 @@ from streaming.alerts.rules.subjects import (
 from streaming.alerts.rules.view import RuleContext, cannot_be_judged
 from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
+from streaming.lag.health_rules import STALLED, STATUSES, STOPPED, UNKNOWN
 from streaming.lag.log_ranges import lag
 from streaming.lag.rewinds import words_of
-from streaming.lag.rules import STALLED, STATUSES, STOPPED, UNKNOWN
 
 _MOST_NAMED: Final = 5  # members in a message
 

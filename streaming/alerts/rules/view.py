@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from streaming.alerts.episodes import Episode
 from streaming.alerts.rules.subjects import GroupPolicies
 from streaming.common.arrays import to_mask, where
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.log_ranges import Partition
-from streaming.lag.rules import HealthRules
 from streaming.model.completeness import COMPLETE_WITHIN_MS, Completeness
 from streaming.model.progress import Progress
 from streaming.settings.model import AlertSettings

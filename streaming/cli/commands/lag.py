@@ -158,7 +158,7 @@ def health(
       offsetlake health billing --since -2d
       offsetlake health --as-of 02:34 --output json
     """
-    from streaming.lag.rules import STATUSES
+    from streaming.lag.health_rules import STATUSES
 
     refuse_both(groups, all_groups=all_groups)
     wanted = words_of(statuses, STATUSES, name="--status")

@@ -25,7 +25,7 @@ def scram(mechanism: str) -> None:
     """
     import secrets
 
-    from streaming.settings.scram import salted
+    from streaming.settings.scram_credentials import salted
 
     print(salted(_password(), mechanism, salt=secrets.token_bytes(_SALT_BYTES), iterations=_ITERATIONS))
 

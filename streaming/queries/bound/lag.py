@@ -25,14 +25,14 @@ from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.health import group_health, with_columns
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.log_ranges import with_log_ends
-from streaming.lag.positions import MAX_AGE_MS, topics_in
+from streaming.lag.positions import topics_in
 from streaming.lag.recreated_topic import are_ids_known, contradictions, is_of_other_log
 from streaming.lag.restoring import restored
 from streaming.lag.rewinds import with_who
-from streaming.lag.rules import HealthRules
 from streaming.lag.runs import COMMITS, CommitRuns
-from streaming.lag.samples import NONE, Samples
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS, NONE, Samples
 from streaming.lag.summary import By, lag_by, worst_positions
 from streaming.model.errors import MisuseError
 from streaming.queries import lag_rows
@@ -62,7 +62,7 @@ class SnapshotLagQueries:
     """
 
     at: Snapshot
-    max_age_ms: int = MAX_AGE_MS
+    max_age_ms: int = MAX_SAMPLE_AGE_MS
     rules: HealthRules = field(default_factory=HealthRules)
 
     # --- lag -------------------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import RULES
 from streaming.lag.habits import Habits
 from streaming.lag.health import PARTITION_HEALTH
+from streaming.lag.health_rules import REASONS, STATUSES, UNKNOWN, HealthRules
 from streaming.lag.log_ranges import LAG
-from streaming.lag.positions import MAX_AGE_MS
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
-from streaming.lag.rules import REASONS, STATUSES, UNKNOWN, HealthRules
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.progress import Progress
 from streaming.model.schemas import TIMESTAMP
 from streaming.serve.assessment.rows import group_rows, offset_rows
@@ -111,10 +111,10 @@ class Assessment:
     def as_of(self, now: int) -> Self:
         """Return the assessment at a later moment (ms): without the lag of samples that are too old by
         then."""
-        if now - self._oldest_sample <= MAX_AGE_MS:
+        if now - self._oldest_sample <= MAX_SAMPLE_AGE_MS:
             return self
         lags = self.positions["lag"]
-        is_over = (now - self.positions["ends_as_of"] > MAX_AGE_MS) & (lags != NO_LAG)
+        is_over = (now - self.positions["ends_as_of"] > MAX_SAMPLE_AGE_MS) & (lags != NO_LAG)
         if not is_over.any():
             return self
         reason = WORDS["reason"].index("log end unknown")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Self
 
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.serve.assessment.complete import is_ready
 from streaming.serve.assessment.refresher import Refresher
 from streaming.serve.memory.reading import Counting

@@ -16,8 +16,8 @@ from streaming.common.arrays import Index, Mask, from_mask, from_numbers, number
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds, to_timestamps
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.rewinds import lasting
-from streaming.lag.rules import HealthRules
 from streaming.model.completeness import read_until
 from streaming.model.schemas import CHANGES, KEY, TIMESTAMP
 from streaming.serve.memory.names import NONE

@@ -11,8 +11,8 @@ from streaming.common.freed_memory import return_freed_memory
 from streaming.common.rate_limits import OnDemand, OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import MINUTE_MS, now_ms
+from streaming.lag.health_rules import HealthRules
 from streaming.lag.positions import habits_by
-from streaming.lag.rules import HealthRules
 from streaming.serve.assessment.assessment import Assessment, assessment_of
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.settings.model import ExpirySettings

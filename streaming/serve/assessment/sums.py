@@ -122,7 +122,7 @@ class Summed:
 
     @cached_property
     def status(self) -> Index:
-        """The worst status, an index into `lag.rules.STATUSES`; `NONE`: not known yet."""
+        """The worst status, an index into `lag.health_rules.STATUSES`; `NONE`: not known yet."""
         worst: Index = self.runs.largest(self.assessment.positions["status"].astype(np.int64))
         return worst
 
@@ -185,7 +185,7 @@ class Summed:
 
 def status_of_groups(assessment: Assessment) -> tuple[Index, Index]:
     """Return the places of groups with a known status, and the worst status of their offsets and of their
-    partitions without one, an index into `lag.rules.STATUSES`."""
+    partitions without one, an index into `lag.health_rules.STATUSES`."""
     summed = Summed.by_group(assessment)
     worst = np.full(len(assessment.snapshot.groups), NONE, np.int64)
     worst[summed.groups] = summed.status

@@ -16,7 +16,7 @@ import pyarrow as pa
 from streaming.alerts.listing import ALERT_LIST
 from streaming.common.arrays import Index, Mask, no_rows
 from streaming.common.partitions import offsets_partition
-from streaming.lag.positions import MAX_AGE_MS
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.completeness import Completeness, all_partitions, loading_in
 from streaming.model.progress import Progress
 from streaming.queries.as_of import partition_count
@@ -162,7 +162,7 @@ class MemorySnapshot:
     def ends_at(self, start: int, stop: int, now: int) -> Index:
         """Return the `end_offsets` of the places from `start` to `stop` at a moment (ms); `NONE` where the
         sample is too old, as for lag."""
-        is_new = now - self.topics.ends.sampled_at[start:stop] <= MAX_AGE_MS
+        is_new = now - self.topics.ends.sampled_at[start:stop] <= MAX_SAMPLE_AGE_MS
         return np.where(is_new, self.end_offsets[start:stop], NONE)
 
     def partition_counts(self) -> Index:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or
-from streaming.lag.positions import MAX_AGE_MS
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.serve.assessment.assessment import EXPIRY_RULES, NO_LAG
 from streaming.serve.assessment.sums import Summed, status_of_groups, subscribed
 from streaming.serve.memory.names import NONE
@@ -89,7 +89,7 @@ def log_series(source: MetricsSource) -> Iterator[Series]:
     topics = source.snapshot.topics
     names = LabelValues(pa.nulls(0, TEXTS), topics.names.texts)
     of_logs = Subjects(names, None, topics.topic, topics.partition)
-    is_new = source.now - topics.ends.sampled_at <= MAX_AGE_MS
+    is_new = source.now - topics.ends.sampled_at <= MAX_SAMPLE_AGE_MS
     starts, ends = (
         np.where(is_new, offsets, NONE) for offsets in (topics.ends.log_start, topics.ends.log_end)
     )

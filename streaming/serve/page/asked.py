@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from streaming.common.times import parse_moment
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.lag import SnapshotLagQueries

@@ -12,9 +12,9 @@ from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.expiry.rules import UNKNOWN_RULES
 from streaming.lag.health import PARTITION_HEALTH
+from streaming.lag.health_rules import STATUSES
 from streaming.lag.log_ranges import LAG
-from streaming.lag.positions import MAX_AGE_MS
-from streaming.lag.rules import STATUSES
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.schemas import KEY, TIMESTAMP
 from streaming.serve.assessment.assessment import EXPIRY_RULES, NO_LAG, WORDS, Assessment
 from streaming.serve.assessment.complete import source_partitions
@@ -227,7 +227,7 @@ def position_rows(assessment: Assessment, group: int) -> pa.Table:
     ids = np.append(columns.topic_id.astype(np.int64), np.full(len(bare), NONE))
     sampled = topics.ends.sample_id[places]
     is_own_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
-    is_sampled = is_own_log & (assessment.moment - topics.ends.sampled_at[places] <= MAX_AGE_MS)
+    is_sampled = is_own_log & (assessment.moment - topics.ends.sampled_at[places] <= MAX_SAMPLE_AGE_MS)
     ends = np.where((lags != NO_LAG) & (of_ends != NO_LAG), lags + of_ends, topics.ends.log_end[places])
     starts = topics.ends.log_start[places]
     found = {

@@ -18,7 +18,7 @@ from streaming.serve.kafka.security import Security
 from streaming.serve.process.addresses import address, addresses_at, others_at
 from streaming.serve.process.tls import ServerTls, has_key_store, read_tls
 from streaming.settings.model import HttpSettings, KafkaListenerSettings, PrincipalSettings
-from streaming.settings.scram import HASHES, read_credential
+from streaming.settings.scram_credentials import HASHES, read_credential
 
 _CERTIFICATE: Final = "SSL"
 _WITH_CREDENTIAL: Final = ("PLAIN", *HASHES)

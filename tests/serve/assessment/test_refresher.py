@@ -10,7 +10,7 @@ from kafka_clients import wait_until
 from table_batches import append, offset
 
 from streaming.common.times import now_ms
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.serve.assessment.assessment import assessment_of
 from streaming.serve.assessment.refresher import Refresher
 from streaming.serve.memory.snapshot import MemorySnapshot

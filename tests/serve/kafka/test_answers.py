@@ -17,7 +17,7 @@ from table_batches import Batch, append, group, heartbeat, offset
 from decoders.formats.java_values import ZERO_UUID
 from decoders.messages import APIS, Columns, Request, response_bytes
 from streaming.common.times import MINUTE_MS, now_ms
-from streaming.lag.positions import MAX_AGE_MS
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.progress import PartitionProgress, Rebuild, Retention
 from streaming.serve.kafka import apis
 from streaming.serve.kafka.connection import Connection
@@ -545,7 +545,7 @@ def test_an_end_that_was_sampled_long_ago_is_not_known(ends: Tables) -> None:
         Client(endpoint.bootstrap) as client,
     ):
         assert leaders(client)["known"] == (0, [1])
-        clock[0] += MAX_AGE_MS + 2_000
+        clock[0] += MAX_SAMPLE_AGE_MS + 2_000
         assert fetched(client, "g")["g"][0] == Error.NONE
         assert leaders(client)["known"] == (0, [-1])
         for timestamp in (LATEST, EARLIEST):

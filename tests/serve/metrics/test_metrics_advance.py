@@ -11,7 +11,7 @@ from table_batches import append, offset
 
 from streaming.alerts.table import AlertTable, Delivery
 from streaming.common.times import MINUTE_MS, now_ms
-from streaming.lag.rules import HealthRules
+from streaming.lag.health_rules import HealthRules
 from streaming.model.progress import PartitionProgress, Reached
 from streaming.queries.lag import LagQueries
 from streaming.serve.assessment.refresher import Refresher

@@ -11,7 +11,7 @@ from metrics_read import Maker, Read, by
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.table import AlertTable
 from streaming.common.times import now_ms, to_ms
-from streaming.lag.rules import STATUSES
+from streaming.lag.health_rules import STATUSES
 from streaming.queries.expiring import list_expiring
 from streaming.queries.lag import LagQueries
 from streaming.queries.offsets import OffsetQueries

@@ -9,8 +9,8 @@ from metrics_read import Maker, Read, by
 from table_batches import append, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, now_ms
-from streaming.lag.positions import MAX_AGE_MS
-from streaming.lag.rules import STATUSES, UNKNOWN
+from streaming.lag.health_rules import STATUSES, UNKNOWN
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.progress import PartitionProgress, Reached
 from streaming.queries.lag import LagQueries
 from streaming.queries.sql import run_sql
@@ -81,7 +81,7 @@ def test_no_lag_is_reported_of_samples_that_are_too_old_by_now(sampled: Tables, 
         now = maker.source()
         return maker.read(source=now if is_renewed else replace(now, assessment=before.assessment))
 
-    told = later(MAX_AGE_MS)
+    told = later(MAX_SAMPLE_AGE_MS)
     assert by(told[f"{GROUP}_topic_partition_lag"], "group", "partition") == {
         ("even", "0"): 0,
         ("even", "1"): 0,
@@ -89,7 +89,7 @@ def test_no_lag_is_reported_of_samples_that_are_too_old_by_now(sampled: Tables, 
         ("behind", "1"): 10,
     }
     assert f"{GROUP}_lag_at_least" not in told
-    told = later(MAX_AGE_MS + 1)
+    told = later(MAX_SAMPLE_AGE_MS + 1)
     for name in ("lag", "lag_seconds"):
         series = by(told[f"{GROUP}_topic_partition_{name}"], "group", "partition")
         assert set(series) == {("even", "1"), ("behind", "1")}
@@ -99,18 +99,18 @@ def test_no_lag_is_reported_of_samples_that_are_too_old_by_now(sampled: Tables, 
         assert by(told[f"offsetlake_{level}_lag_at_least"], "group") == {"even": 1, "behind": 1}
     assert f"{GROUP}_topic_partition_lag_at_least" not in told
     assert by(told[f"{GROUP}_status"], "group") == {"even": UNKNOWN, "behind": UNKNOWN}
-    told = later(MAX_AGE_MS + 3 * MINUTE_MS + 1)
+    told = later(MAX_SAMPLE_AGE_MS + 3 * MINUTE_MS + 1)
     assert lags(told) == {}
     assert by(told[f"{GROUP}_topic_partition_committed_offset"], "group", "partition")["even", "0"] == 100
     assert set(told[f"{GROUP}_status"].values()) == {STATUSES.index("UNKNOWN")}
 
 
-@pytest.mark.parametrize("gap_ms", [MAX_AGE_MS, MAX_AGE_MS + 1], ids=["no outage", "outage"])
+@pytest.mark.parametrize("gap_ms", [MAX_SAMPLE_AGE_MS, MAX_SAMPLE_AGE_MS + 1], ids=["no outage", "outage"])
 def test_lag_time_over_an_outage_of_sampling_is_marked_in_every_view(tables: Tables, gap_ms: int) -> None:
-    is_outage = gap_ms > MAX_AGE_MS
+    is_outage = gap_ms > MAX_SAMPLE_AGE_MS
     commit(tables, NOW - 30 * MINUTE_MS, {("g", "t", 0): 90})
     since = NOW - 10 * MINUTE_MS  # the end goes past the offset in the gap before
-    sample(tables, {since - gap_ms: 50, since: 100, since + MAX_AGE_MS: 110, NOW - 1: 120})
+    sample(tables, {since - gap_ms: 50, since: 100, since + MAX_SAMPLE_AGE_MS: 110, NOW - 1: 120})
     live(tables, NOW)
     told = Maker(tables, NOW, granularity="partition").read()
     for level in LEVELS:

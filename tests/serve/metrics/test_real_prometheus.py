@@ -25,7 +25,7 @@ from streaming.common.conf_dir import conf_dir
 from streaming.common.times import DAY_MS, HOUR_MS, now_ms
 from streaming.demo.child import Child
 from streaming.demo.local_broker import free_ports
-from streaming.lag.rules import STATUSES
+from streaming.lag.health_rules import STATUSES
 from streaming.serve.metrics.catalogue import CATALOGUE
 
 RULES = conf_dir() / "prometheus" / "offsetlake.rules.yml"

@@ -15,7 +15,7 @@ from listening import Client
 from signing_in import Credentials, some_tables
 
 from streaming.demo.local_broker import free_ports
-from streaming.settings.scram import salted
+from streaming.settings.scram_credentials import salted
 
 READ = "certificates and principals were read again"
 SETTINGS = """

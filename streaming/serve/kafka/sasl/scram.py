@@ -15,7 +15,7 @@ from typing import Final
 
 from streaming.serve.kafka.principals import Principal
 from streaming.serve.kafka.sasl.exchange import RefusedError, SignedIn
-from streaming.settings.scram import HASHES, ScramCredential
+from streaming.settings.scram_credentials import HASHES, ScramCredential
 
 _NONCE: Final = r"[\x21-\x2b\x2d-\x7e]+"
 _FIRST: Final = re.compile(

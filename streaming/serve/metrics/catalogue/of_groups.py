@@ -1,9 +1,12 @@
-"""The metrics of groups, of groups and topics, and of groups and topic partitions."""
+"""The metrics of groups, of groups and topics, and of groups and topic partitions. `of_job` has the totals of
+all groups."""
 
 from typing import Final
 
+from streaming.common.times import MINUTE_MS
 from streaming.expiry.cause_names import DELETED, EXPIRED
-from streaming.lag.rules import STATUSES
+from streaming.lag.health_rules import STATUSES
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.serve.metrics.catalogue.metric import SECONDS, Metric
 
 CAUSES_FROM_0: Final = (EXPIRED, DELETED)
@@ -14,9 +17,10 @@ _GROUP: Final = ("group",)
 _TOPIC: Final = ("group", "topic")
 _PARTITION: Final = ("group", "topic", "partition")
 
-_NO_LAG: Final = "log ends are not sampled, or their newest sample is older than 5 minutes"
+_MINUTES: Final = f"{MAX_SAMPLE_AGE_MS // MINUTE_MS} minutes"
+_NO_LAG: Final = f"log ends are not sampled, or their newest sample is older than {_MINUTES}"
 
-_NOT_SAMPLED: Final = "the log is not sampled, or its newest sample is older than 5 minutes"
+_NOT_SAMPLED: Final = f"the log is not sampled, or its newest sample is older than {_MINUTES}"
 
 OF_GROUPS: Final = (
     Metric(

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.pieces import take
-from streaming.lag.rules import STATUSES
+from streaming.lag.health_rules import STATUSES
 from streaming.queries.answers import STATES, TYPES
 from streaming.queries.names import is_pattern
 from streaming.serve.assessment.assessment import Assessment

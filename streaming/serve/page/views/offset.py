@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.times import DAY_MS, HOUR_MS, iso
-from streaming.lag.positions import MAX_AGE_MS
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.queries.names import TopicPartitions, of_topics
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
@@ -220,7 +220,7 @@ def _log_range(
     at, moments = np.array([row["sampled_at"] for row in rows]), np.array(times)
     places = np.searchsorted(at, moments, side="right") - 1
     until = np.append(at[1:], moments[-1])[places]
-    is_known = (places >= 0) & (until - at[places] <= MAX_AGE_MS)
+    is_known = (places >= 0) & (until - at[places] <= MAX_SAMPLE_AGE_MS)
     grown = np.interp(moments, at, [row["log_end"] for row in rows])
     return (
         [rows[place]["log_start"] if place >= 0 else None for place in places.tolist()],

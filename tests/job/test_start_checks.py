@@ -7,7 +7,7 @@ import pytest
 from table_batches import QUERY, append
 
 from streaming.brokers.facts import TopicFacts
-from streaming.job.pairing import bound, check_source
+from streaming.job.start_checks import bound, check_source
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.settings.model import Settings
