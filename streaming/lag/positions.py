@@ -231,7 +231,9 @@ class _CommitsBack:
     def read(self, pending: pa.Table, numbers: Index, since: int) -> Index:
         """Add the commits of m positions (`KEY`) with these numbers, written since a moment (ms) and before
         those read so far. Return the numbers that have such commits, perhaps several times."""
-        numbers_of = np.where(np.isin(self._numbers, numbers), self._numbers, NONE)
+        is_asked = np.zeros(int(self._numbers.max()) + 2, np.bool_)  # the last value is for `NONE`
+        is_asked[numbers] = True
+        numbers_of = np.where(is_asked[self._numbers], self._numbers, NONE)
         more = [
             Commits.of(numbers_of[self._keys.codes_of(rows)], rows).by_key()
             for rows in self._at.commit_pieces(groups_of(pending), since=since, until=self._until)
