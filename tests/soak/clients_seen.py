@@ -56,7 +56,12 @@ ROWS: Final[Sequence[report.Row[Sample]]] = (
     ("threads of `serve`", lambda at: at.threads, 1, "{:,.0f}"),
     ("open files of `serve`", lambda at: at.files, 1, "{:,.0f}"),
     ("CPU time of `serve`, % of a core", lambda at: at.processor, 1e-2, "{:,.0f}"),
-    ("CPU time of clients, writer and soak test, % of a core", lambda at: at.others_processor, 1e-2, "{:,.0f}"),
+    (
+        "CPU time of clients, writer and soak test, % of a core",
+        lambda at: at.others_processor,
+        1e-2,
+        "{:,.0f}",
+    ),
 )
 PANELS: Final[Sequence[report.Panel[Sample]]] = (
     ("answers a second, connections", [("answers", ROWS[0][1]), ("open connections", ROWS[2][1])]),
