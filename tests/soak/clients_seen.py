@@ -45,18 +45,23 @@ class Counts:
 
 MEBIBYTE: Final = 2**20
 ROWS: Final[Sequence[report.Row[Sample]]] = (
-    ("answers a second", lambda at: at.answers_a_second, 1, "{:,.0f}"),
+    ("responses per second", lambda at: at.answers_a_second, 1, "{:,.0f}"),
     ("errors of clients in 5 s", lambda at: at.errors, 1, "{:,.0f}"),
     ("open connections", lambda at: at.connections, 1, "{:,.0f}"),
-    ("median time of an answer, ms", lambda at: at.median_s, 1e-3, "{:,.1f}"),
-    ("longest time of an answer in 5 s, ms", lambda at: at.longest_s, 1e-3, "{:,.0f}"),
-    ("oldest answer in 5 s, s", lambda at: at.oldest_s, 1, "{:,.1f}"),
+    ("median time of a response, ms", lambda at: at.median_s, 1e-3, "{:,.1f}"),
+    ("longest time of a response in 5 s, ms", lambda at: at.longest_s, 1e-3, "{:,.0f}"),
+    ("oldest response in 5 s, s", lambda at: at.oldest_s, 1, "{:,.1f}"),
     ("memory of `serve` (PSS), MiB", lambda at: at.memory_bytes, MEBIBYTE, "{:,.0f}"),
     ("memory of `serve` (RSS), MiB", lambda at: at.resident_bytes, MEBIBYTE, "{:,.0f}"),
     ("threads of `serve`", lambda at: at.threads, 1, "{:,.0f}"),
     ("open files of `serve`", lambda at: at.files, 1, "{:,.0f}"),
-    ("processor time of `serve`, % of a core", lambda at: at.processor, 1e-2, "{:,.0f}"),
-    ("of clients, writer and soak, % of a core", lambda at: at.others_processor, 1e-2, "{:,.0f}"),
+    ("CPU time of `serve`, % of a core", lambda at: at.processor, 1e-2, "{:,.0f}"),
+    (
+        "CPU time of clients, writer and soak test, % of a core",
+        lambda at: at.others_processor,
+        1e-2,
+        "{:,.0f}",
+    ),
 )
 PANELS: Final[Sequence[report.Panel[Sample]]] = (
     ("answers a second, connections", [("answers", ROWS[0][1]), ("open connections", ROWS[2][1])]),

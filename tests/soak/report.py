@@ -30,9 +30,9 @@ ROWS: Final[Sequence[Row[Sample]]] = (
     ("live groups, broker", lambda at: at.broker_groups, 1, "{:,.0f}"),
     ("live groups, tables", lambda at: at.live_groups, 1, "{:,.0f}"),
     ("live offsets, tables", lambda at: at.live_offsets, 1, "{:,.0f}"),
-    ("seconds a batch", lambda at: at.batch_seconds, 1, "{:.2f}"),
-    ("records a batch", lambda at: at.batch_records, 1, "{:,.0f}"),
-    ("heap in use after a full collection, MB", lambda at: at.heap_bytes, MEGABYTE, "{:,.0f}"),
+    ("seconds per batch", lambda at: at.batch_seconds, 1, "{:.2f}"),
+    ("records per batch", lambda at: at.batch_records, 1, "{:,.0f}"),
+    ("Java heap in use after a full garbage collection, MB", lambda at: at.heap_bytes, MEGABYTE, "{:,.0f}"),
     ("resident memory: JVM, MB", lambda at: at.jvm_rss_bytes, MEGABYTE, "{:,.0f}"),
     ("resident memory: driver, MB", lambda at: at.driver_rss_bytes, MEGABYTE, "{:,.0f}"),
     ("resident memory: Python workers, MB", lambda at: at.workers_rss_bytes, MEGABYTE, "{:,.0f}"),
@@ -45,7 +45,7 @@ ROWS: Final[Sequence[Row[Sample]]] = (
     ("`groups`, whole folder, MB", lambda at: at.groups_bytes, MEGABYTE, "{:.1f}"),
     ("`changes`, whole folder, MB", lambda at: at.changes_bytes, MEGABYTE, "{:.1f}"),
     ("`changes`, files in its log", lambda at: at.log_files, 1, "{:,.0f}"),
-    ("Spark's scratch folder, MB", lambda at: at.scratch_bytes, MEGABYTE, "{:.1f}"),
+    ("Spark's folder for temporary files, MB", lambda at: at.scratch_bytes, MEGABYTE, "{:.1f}"),
     ("written so far, MB", lambda at: at.written_bytes, MEGABYTE, "{:,.0f}"),
 )
 """What is told of a run in which groups come and go."""
@@ -114,7 +114,7 @@ PANELS: Final[Sequence[Panel[Sample]]] = (
         ),
     ),
     (
-        "seconds a batch",
+        "seconds per batch",
         (("median between two samples", lambda at: at.batch_seconds),),
     ),
     (

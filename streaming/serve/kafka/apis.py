@@ -43,6 +43,7 @@ _COPIES: Final = 4  # of names, texts and byte strings, from the snapshot to the
 _ELEMENT_BYTES: Final = 16  # at least, in a response
 
 _SETTINGS: Final = 5  # of the broker
+_SIGNING_IN: Final = "[signing in](#signing-in), at a listener with SASL; elsewhere ILLEGAL_SASL_STATE"
 _KEPT_BYTES: Final = 8 * 1024 * 1024
 _KEPT_MS: Final = 1_000
 _KEPT_BESIDE: Final = 300  # memory of an entry beside the bytes of request and response
@@ -164,7 +165,7 @@ _ROWS: Final = (
         answer=cluster.answer_topic_partitions,
         weight=cluster.topic_partitions_weight,
         content=cluster.topic_partitions_content,
-        about="the topics of Metadata, up to 2,000 partitions at a time",
+        about="the same topics as Metadata, up to 2,000 partitions at a time",
     ),
     Answered(
         api_key=10,
@@ -201,7 +202,7 @@ _ROWS: Final = (
         weight=lambda request, view: groups.descriptions_weight(request["groups"], view),
         content=lambda request, view: groups.descriptions_content(request["groups"], view),
         can_wait=True,
-        about="classic groups and their members; others are `Dead`",
+        about="classic groups and their members; other groups are `Dead`",
     ),
     Answered(
         api_key=69,
@@ -260,7 +261,7 @@ _ROWS: Final = (
         weight=list_offsets.log_ends_weight,
         content=list_offsets.log_ends_content,
         reads_tables=list_offsets.reads_tables,
-        about="sampled log starts (-2) and ends (-1), also those at a timestamp",
+        about="sampled log starts (-2) and log ends (-1), also the log end at a timestamp",
     ),
     Answered(
         api_key=32,
@@ -268,7 +269,7 @@ _ROWS: Final = (
         answer=configs.answer_configs,
         weight=lambda request, _: _SETTINGS * len(request["resources"]),
         content=lambda request, _: _SETTINGS * configs.SETTING_BYTES * len(request["resources"]),
-        about="no configs, except timestamps of the data for the broker",
+        about="no configs, except timestamps of the data in the configs of broker 1",
     ),
     Answered(
         api_key=8,
@@ -296,13 +297,13 @@ _ROWS: Final = (
         api_key=17,
         versions=range(0, 2),
         answer=refusals.refuse_handshake,
-        about="the same",
+        about=_SIGNING_IN,
     ),
     Answered(
         api_key=36,
         versions=range(0, 3),
         answer=refusals.refuse_authentication,
-        about="[signing in](#signing-in), at a listener with SASL; elsewhere ILLEGAL_SASL_STATE",
+        about=_SIGNING_IN,
     ),
 )
 
