@@ -45,7 +45,7 @@ ELSEWHERE: Final = {
 }
 """Commands that are not run here, and who sees to them."""
 
-FAILS: Final = re.compile(r".*--as-of -[23]h")
+FAILS: Final = re.compile(r".*--as-of -?[23]h")
 """Commands that answer with exit code 1 here, because the job was not there hours ago."""
 
 LIMIT_S: Final = 180.0

@@ -76,7 +76,7 @@ def lag(
     \b
       offsetlake lag
       offsetlake lag 'bill*' --min-time 10m --watch
-      offsetlake lag --by topic --as-of -2h --output json
+      offsetlake lag --by topic --as-of 2h --output json
     """
     refuse_both(groups, all_groups=all_groups)
     if watch and (asking.as_of or output != "table"):

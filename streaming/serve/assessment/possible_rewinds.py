@@ -2,7 +2,7 @@
 `history` (`streaming.lag.rewinds.lasting`).
 
 A recreated topic starts at offset 0, and a group that goes on there has not rewound. Where commits carry no
-topic ids, samples of log ends, taken once a minute, show that a topic was recreated.
+topic ids, samples of log ends show that a topic was recreated.
 """
 
 from typing import Final

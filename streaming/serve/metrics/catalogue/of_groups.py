@@ -25,7 +25,7 @@ _NOT_SAMPLED: Final = f"the log is not sampled, or its newest sample is older th
 OF_GROUPS: Final = (
     Metric(
         name="group_info",
-        help="Always 1; type, state and protocol type of the group as labels.",
+        help="Always 1. The labels contain type, state and protocol type of the group.",
         level="group",
         labels=("group", "type", "state", "protocol_type"),
         example='count by (state) (offsetlake_group_info{type="consumer"})',
@@ -65,7 +65,7 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_lag_seconds",
-        help="Time since the log end passed the committed offset; maximum over all partitions.",
+        help="Time since the log end passed the committed offset. Maximum over all partitions of the group.",
         level="group",
         labels=_GROUP,
         unit=SECONDS,
@@ -82,10 +82,11 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_offsets_beyond_log_end",
-        help="Committed offsets beyond the log end: records written next would not be read.",
+        help="Number of committed offsets beyond the log end. The group would not read the next records that "
+        "are written.",
         level="group",
         labels=_GROUP,
-        absent="there are none, or no lag is known",
+        absent="no committed offset is beyond the log end, or no lag is known",
         example="offsetlake_group_offsets_beyond_log_end",
     ),
     Metric(
@@ -99,19 +100,20 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_expiry_timestamp_seconds",
-        help="When the group's first offset to expire will expire if the group stays as it is.",
+        help="Time at which the first offset of the group expires, if the group stays as it is.",
         level="group",
         labels=("group", "rule"),
         unit=SECONDS,
-        absent="no offset will expire while the group stays as it is, or its expiry is unknown",
+        absent="no offset of the group expires while the group stays as it is, or the time of expiry is "
+        "unknown",
         example="offsetlake_group_expiry_timestamp_seconds - time() < 86400",
     ),
     Metric(
         name="group_unreadable_offsets",
-        help="Committed offsets whose newest value could not be read.",
+        help="Number of committed offsets whose newest value could not be read.",
         level="group",
         labels=_GROUP,
-        absent="there are none",
+        absent="the newest values of all offsets could be read",
         example="offsetlake_group_unreadable_offsets",
     ),
     Metric(
@@ -124,7 +126,8 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits below the previous offset of the same log; only the last commit of each batch counts.",
+        help="Commits of a lower offset than the previous offset of the same log. Only the last commit of "
+        "each batch is considered.",
         level="group",
         labels=_GROUP,
         kind="counter",
@@ -132,11 +135,12 @@ OF_GROUPS: Final = (
     ),
     Metric(
         name="group_removed_offsets_total",
-        help="Removed committed offsets of the group, by cause; for six hours after the group is gone.",
+        help="Removed committed offsets of the group, by cause. The series ends six hours after the group "
+        f"was removed. Series of the causes {' and '.join(CAUSES_FROM_0)} start at 0.",
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent=f"none removed for this cause since serve started; {' and '.join(CAUSES_FROM_0)} start at 0",
+        absent="for any other cause, no offset was removed since serve started",
         example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
@@ -152,7 +156,7 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_lag_seconds",
-        help="As group_lag_seconds, for the partitions of one topic.",
+        help="Time since the log end passed the committed offset. Maximum over the partitions of the topic.",
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,
@@ -161,7 +165,7 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_lag_at_least",
-        help="As group_lag_at_least, for the partitions of one topic.",
+        help="1 if the actual lag in time may be larger than group_topic_lag_seconds.",
         level="topic",
         labels=_TOPIC,
         absent="no lag is known, or the reported lag is exact",
@@ -169,15 +173,15 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_position",
-        help="Sum of the group's committed offsets in the topic; rises as fast as the group reads.",
+        help="Sum of the group's committed offsets in the topic. The sum rises as fast as the group reads.",
         level="topic",
         labels=_TOPIC,
-        absent="none of these offsets could be read",
+        absent="no committed offset of the topic could be read",
         example="clamp_min(deriv(offsetlake_group_topic_position[10m]), 0)",
     ),
     Metric(
         name="group_topic_oldest_commit_timestamp_seconds",
-        help="The oldest of the last commits to the topic's partitions.",
+        help="Time of the last commit. Minimum over the partitions of the topic.",
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,
@@ -185,7 +189,7 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_subscribed",
-        help="1 if the group subscribes to the topic, else 0; only for topics with committed offsets.",
+        help="1 if the group subscribes to the topic, else 0. Only for topics with committed offsets.",
         level="topic",
         labels=_TOPIC,
         absent="the group has no members, or their subscriptions are unknown",
@@ -193,26 +197,28 @@ OF_TOPICS: Final = (
     ),
     Metric(
         name="group_topic_offsets_below_log_start",
-        help="Committed offsets below the log start: the next records to read were deleted.",
+        help="Number of committed offsets below the log start. The next records to read were deleted.",
         level="topic",
         labels=_TOPIC,
-        absent="there are none, or no log start is known",
+        absent="no committed offset is below the log start, or no log start is known",
         example="offsetlake_group_topic_offsets_below_log_start",
     ),
     Metric(
         name="group_topic_below_log_start_max",
-        help="Largest distance of a committed offset below its log start; 1 may be a transaction marker.",
+        help="Largest distance of a committed offset below the log start. At a distance of 1, the deleted "
+        "record may be a transaction marker.",
         level="topic",
         labels=_TOPIC,
-        absent="there are none, or no log start is known",
+        absent="no committed offset is below the log start, or no log start is known",
         example="offsetlake_group_topic_below_log_start_max > 1",
     ),
     Metric(
         name="group_topic_offsets_of_recreated_topic",
-        help="Committed offsets of a deleted topic of the same name; they point into another log.",
+        help="Number of offsets that were committed before the topic was deleted and recreated. These "
+        "offsets belong to the log of the deleted topic.",
         level="topic",
         labels=_TOPIC,
-        absent="there are none",
+        absent="no such offsets are known",
         counts="of_recreated_topic",
         example="offsetlake_group_topic_offsets_of_recreated_topic",
     ),
@@ -224,12 +230,12 @@ OF_PARTITIONS: Final = (
         help="Committed offset.",
         level="partition",
         labels=_PARTITION,
-        absent="it could not be read",
+        absent="the committed offset could not be read",
         example='offsetlake_group_topic_partition_committed_offset{group="billing"}',
     ),
     Metric(
         name="group_topic_partition_lag",
-        help="Log end offset minus committed offset; negative if the latter is beyond the log end.",
+        help="Log end offset minus committed offset. Negative if the committed offset is beyond the log end.",
         level="partition",
         labels=_PARTITION,
         absent=_NO_LAG,
@@ -246,7 +252,7 @@ OF_PARTITIONS: Final = (
     ),
     Metric(
         name="group_topic_partition_lag_at_least",
-        help="1 if the actual lag in seconds may be larger than reported.",
+        help="1 if the actual lag in time may be larger than group_topic_partition_lag_seconds.",
         level="partition",
         labels=_PARTITION,
         absent="no lag is known, or the reported lag is exact",
@@ -254,7 +260,7 @@ OF_PARTITIONS: Final = (
     ),
     Metric(
         name="group_topic_partition_commit_timestamp_seconds",
-        help="Time of the commit.",
+        help="Time of the last commit.",
         level="partition",
         labels=_PARTITION,
         unit=SECONDS,

@@ -13,19 +13,20 @@ _SOURCE: Final = ("source_partition",)
 
 _NOTHING_READ: Final = "the job has read nothing yet"
 
-_ONCE: Final = "; records that a rebuild reads again are not counted."
+_ONCE: Final = ". Records that a rebuild reads again are not counted."
 
 OF_JOB: Final = (
     Metric(
         name="info",
-        help="Always 1; the release, and the cluster and topic that the tables are from, as labels.",
+        help="Always 1. The labels contain the release, and the cluster and topic that the job reads.",
         level="job",
         labels=("version", "cluster_id", "source_topic"),
         example="offsetlake_info",
     ),
     Metric(
         name="heartbeat_timestamp_seconds",
-        help="Time of the job's last heartbeat. Metrics of groups end `complete_within` (3 min) after it.",
+        help="Time of the job's last heartbeat. Metrics of groups end `complete_within` (3 min) after this "
+        "time.",
         level="job",
         unit=SECONDS,
         absent="the job never ran",
@@ -33,7 +34,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="batch_timestamp_seconds",
-        help="When the newest batch with changes was written.",
+        help="Time at which the newest batch with changes was written.",
         level="job",
         unit=SECONDS,
         absent=_NOTHING_READ,
@@ -44,7 +45,7 @@ OF_JOB: Final = (
         help="Duration of the newest batch, from its trigger until after its commit.",
         level="job",
         unit=SECONDS,
-        absent="the job has reported none yet",
+        absent="the job has not reported a batch yet",
         example="max_over_time(offsetlake_batch_duration_seconds[1h])",
     ),
     Metric(
@@ -55,22 +56,23 @@ OF_JOB: Final = (
     ),
     Metric(
         name="rebuild_in_progress",
-        help="1 during a rebuild, which re-reads the topic; groups have no metrics until it is done. Else 0.",
+        help="1 during a rebuild (the job reads the whole topic again), else 0. During a rebuild, groups "
+        "have no metrics.",
         level="job",
         absent=_NOTHING_READ,
         example="offsetlake_rebuild_in_progress == 1",
     ),
     Metric(
         name="offset_retention_seconds",
-        help="How long brokers keep committed offsets (offsets.retention.minutes).",
+        help="Retention of committed offsets on the brokers (offsets.retention.minutes).",
         level="job",
         unit=SECONDS,
-        absent="neither the brokers nor the settings specify it",
+        absent="the job does not know the retention, from the brokers or from the settings",
         example="offsetlake_offset_retention_seconds / 86400",
     ),
     Metric(
         name="log_ends_timestamp_seconds",
-        help="Time of the newest sample of log ends; lag is as of this time.",
+        help="Time of the newest sample of log ends. The lag is the lag at this time.",
         level="job",
         unit=SECONDS,
         absent="log ends were never sampled",
@@ -78,10 +80,10 @@ OF_JOB: Final = (
     ),
     Metric(
         name="assessment_timestamp_seconds",
-        help="Time as of which lag, status and expiry of groups were computed.",
+        help="Time of the last computation of lag, status and expiry of groups.",
         level="job",
         unit=SECONDS,
-        absent="they were not computed yet",
+        absent="lag, status and expiry were not computed yet",
         example="time() - offsetlake_assessment_timestamp_seconds",
     ),
     Metric(
@@ -100,7 +102,8 @@ OF_JOB: Final = (
     ),
     Metric(
         name="source_loaded",
-        help="1 if the offsets partition was read to its end once, else 0: its groups have no metrics.",
+        help="1 if the job has read the offsets partition to its end once, else 0. At 0, the groups of the "
+        "partition have no metrics.",
         level="job",
         labels=_SOURCE,
         example="count(offsetlake_source_loaded == 0)",
@@ -124,20 +127,22 @@ OF_JOB: Final = (
     ),
     Metric(
         name="source_open_transaction_timestamp_seconds",
-        help="Since when an open transaction has held back the offsets partition.",
+        help="Start of the time during which an open transaction has hidden records of the offsets "
+        "partition.",
         level="job",
         labels=_SOURCE,
         unit=SECONDS,
-        absent="no transaction does",
+        absent="no open transaction hides records of the partition",
         example="time() - offsetlake_source_open_transaction_timestamp_seconds > 30",
     ),
     Metric(
         name="source_unanswered_timestamp_seconds",
-        help="Since when the leader of the offsets partition has not reported its end.",
+        help="Start of the time during which the leader of the offsets partition has not reported the end of "
+        "the partition.",
         level="job",
         labels=_SOURCE,
         unit=SECONDS,
-        absent="the leader answers",
+        absent="the leader reports the end of the partition",
         example="time() - offsetlake_source_unanswered_timestamp_seconds > 60",
     ),
     Metric(
@@ -150,15 +155,16 @@ OF_JOB: Final = (
     ),
     Metric(
         name="alerts_evaluated_timestamp_seconds",
-        help="When the job last evaluated its own alert rules.",
+        help="Time at which the job last evaluated its own alert rules.",
         level="job",
         unit=SECONDS,
-        absent="it never did",
+        absent="the job has never evaluated its alert rules",
         example="time() - offsetlake_alerts_evaluated_timestamp_seconds > 300",
     ),
     Metric(
         name="alerts_undelivered",
-        help="Alerts of the job that a receiver has not accepted: waiting, or refused for good.",
+        help="Alerts of the job that a receiver has not accepted. The alerts are waiting, or the receiver "
+        "has refused them finally.",
         level="job",
         labels=("receiver", "reason"),
         absent="no alert has had a receiver yet",
@@ -179,7 +185,8 @@ OF_JOB: Final = (
     ),
     Metric(
         name="build_duration_seconds",
-        help="Duration of a step: assessment computes lag, status and expiry, bytes writes the response.",
+        help="Duration of a step. Step assessment: computation of lag, status and expiry. Step bytes: "
+        "writing of the response.",
         level="job",
         labels=("step",),
         unit=SECONDS,

@@ -7,8 +7,8 @@ from streaming.serve.metrics.catalogue.metric import Metric
 OF_LISTENER: Final = (
     Metric(
         name="kafka_requests_total",
-        help="Requests to the Kafka listener, by Kafka's name of the API and its version (`other`: one of "
-        "ApiVersions that is not supported).",
+        help="Requests to the Kafka listener, by Kafka's name of the API and the version of the API. Version "
+        "`other`: an ApiVersions request with a version that is not supported.",
         level="job",
         labels=("api", "version"),
         kind="counter",
@@ -18,8 +18,8 @@ OF_LISTENER: Final = (
     Metric(
         name="kafka_client_requests_total",
         help="Requests to the Kafka listener, by name and version of the client's software (KIP-511). "
-        "`unknown`: the client did not name it, or has not signed in yet. `other`: at a listener with more "
-        "than 30 of them, those that came last.",
+        "`unknown`: the client did not send the name of its software, or has not signed in yet. `other`: the "
+        "listener counts 30 names and versions separately, and all later names as `other`.",
         level="job",
         labels=("client_software_name", "client_software_version"),
         kind="counter",
@@ -28,8 +28,9 @@ OF_LISTENER: Final = (
     ),
     Metric(
         name="kafka_errors_total",
-        help="Errors in responses of the Kafka listener, by Kafka's names of the API and the error. As in "
-        "Kafka's metric `ErrorsPerSec`, every group, topic or partition with an error counts; NONE does not.",
+        help="Errors in responses of the Kafka listener, by Kafka's names of the API and the error. Each "
+        "group, topic or partition with an error is counted, as in Kafka's metric `ErrorsPerSec`. Unlike "
+        "`ErrorsPerSec`, this metric has no series for `NONE`.",
         level="job",
         labels=("api", "error"),
         kind="counter",
@@ -45,12 +46,13 @@ OF_LISTENER: Final = (
     ),
     Metric(
         name="kafka_connections_closed_total",
-        help="Connections closed by the Kafka listener, by reason: too many connections (`connections`), "
-        "also from one address (`address`) or of one principal (`principal`), request or response too large "
-        "(`size`), too much memory for large requests together (`memory`), TLS failed (`tls`), client did "
-        "not sign in (`sign_in`), request malformed or not supported (`request`), large response waited too "
-        "long (`busy`), client was too slow to send a request or to sign in (`late`), sent none for ten "
-        "minutes (`idle`) or did not read its response (`unread`), internal error (`failed`).",
+        help="Connections closed by the Kafka listener, by reason. `connections`: too many connections. "
+        "`address`: too many connections from one address. `principal`: too many connections of one "
+        "principal. `size`: a request or response was too large. `memory`: large requests together used too "
+        "much memory. `tls`: TLS failed. `sign_in`: the client did not sign in. `request`: a request was "
+        "malformed or not supported. `busy`: a large response waited too long. `late`: the client was too "
+        "slow to send a request or to sign in. `idle`: the client sent no request for ten minutes. `unread`: "
+        "the client did not read its response. `failed`: an internal error.",
         level="job",
         labels=("reason",),
         kind="counter",
@@ -59,10 +61,10 @@ OF_LISTENER: Final = (
     ),
     Metric(
         name="kafka_past_snapshots",
-        help="Snapshots of past moments in memory, for Kafka clients that ask about the past. At most three, "
-        "of all clusters together.",
+        help="Number of snapshots of past moments in memory, for Kafka clients that query the past. The "
+        "maximum is three for all clusters together.",
         level="job",
-        absent="no Kafka listener answers about the past",
+        absent="no Kafka listener answers queries about the past",
         example="offsetlake_kafka_past_snapshots",
     ),
     Metric(
@@ -70,7 +72,7 @@ OF_LISTENER: Final = (
         help="Snapshots of past moments that were read from the tables.",
         level="job",
         kind="counter",
-        absent="no Kafka listener answers about the past",
+        absent="no Kafka listener answers queries about the past",
         example="increase(offsetlake_kafka_past_snapshots_built_total[1h])",
     ),
 )
