@@ -37,6 +37,10 @@ EVERY_S: Final = 5.0
 FOLD_EVERY: Final = 6
 """Batches between two folds: 30 s, the default of the job."""
 MAINTAIN_EVERY: Final = 120
+BEFORE_S: Final = 2 * 3_600
+"""The time of batches before the first client: health keeps the commits of two hours in memory, and memory is
+compared over time."""
+_FOLD_BEFORE_EVERY: Final = 240
 _A_BATCH: Final = 100
 """Groups of which a batch has commits."""
 
@@ -89,19 +93,41 @@ class Writer:
         self.batch = self.numbered.first
 
     def fill(self) -> None:
-        """Write the first batch: all groups, as if they had committed one batch after the other."""
+        """Write the first batch: all groups, as if they had committed one batch after the other. Then write
+        the batches of `BEFORE_S` until now."""
         self.tables.create()
+        now = now_ms()
+        before = [now - round(1_000 * seconds) for seconds in np.arange(BEFORE_S, 0, -EVERY_S).tolist()]
+        self._write_first(before[0])
+        self.tables.fold()
+        for number, at in enumerate(before[1:], start=1):
+            self._write_next(at)
+            if number % _FOLD_BEFORE_EVERY == 0:
+                self.tables.fold()
+        self.tables.fold()
+        self._maintain()
+
+    def step(self) -> None:
+        """Write the next batch now."""
+        self._write_next(now_ms())
+        if self.batch % FOLD_EVERY == 0:
+            self.tables.fold()
+        if self.batch % MAINTAIN_EVERY == 0:
+            self._maintain()
+
+    def _maintain(self) -> None:
+        maintain(self.tables, KeepTimes.of(read_settings()), clock=now_ms)
+
+    def _write_first(self, at: int) -> None:
         numbers = np.arange(self.numbered.groups)
         values = self.batch - (self.batch - numbers) % self.numbered.cycle
         names = pa.array(self.numbered.names())
         new = range(self.batch - KEPT + 1, self.batch + 1)
         names = pa.concat_arrays([names, pa.array([f"new-{number}" for number in new])])
         values = np.append(values, np.array(new))
-        self._write(_changes(names, values, None))
-        self.tables.fold()
+        self._write(_changes(names, values, None, at), at)
 
-    def step(self) -> None:
-        """Write the next batch."""
+    def _write_next(self, at: int) -> None:
         self.batch += 1
         numbers = np.arange(self.batch % self.numbered.cycle, self.numbered.groups, self.numbered.cycle)
         names = pa.array(map(self.numbered.name, numbers.tolist()))
@@ -109,18 +135,14 @@ class Writer:
         added, removed = pa.array([f"new-{self.batch}"]), pa.array([f"new-{self.batch - KEPT}"])
         self._write(
             [
-                *_changes(names, np.full(len(names), self.batch), np.full(len(names), before)),
-                *_changes(added, np.array([self.batch]), None),
-                *_changes(removed, None, np.array([self.batch - KEPT])),
-            ]
+                *_changes(names, np.full(len(names), self.batch), np.full(len(names), before), at),
+                *_changes(added, np.array([self.batch]), None, at),
+                *_changes(removed, None, np.array([self.batch - KEPT]), at),
+            ],
+            at,
         )
-        if self.batch % FOLD_EVERY == 0:
-            self.tables.fold()
-        if self.batch % MAINTAIN_EVERY == 0:
-            maintain(self.tables, KeepTimes.of(read_settings()), clock=now_ms)
 
-    def _write(self, changes: list[pa.Table]) -> None:
-        at = now_ms()
+    def _write(self, changes: list[pa.Table], at: int) -> None:
         with (self.root / "batches.txt").open("a") as times:
             times.write(f"{self.batch} {at}\n")
         ends = [
@@ -133,21 +155,21 @@ class Writer:
         append(self.tables, pa.concat_tables(changes), at)
 
 
-def _changes(names: pa.Array, after: np.ndarray | None, before: np.ndarray | None) -> list[pa.Table]:
+def _changes(names: pa.Array, after: np.ndarray | None, before: np.ndarray | None, at: int) -> list[pa.Table]:
     """Return the changes of n groups and all their offsets to these numbers, from those before (None: there
-    are none)."""
+    are none), committed at a moment (ms)."""
     count = len(names) * OFFSETS
     offsets = {
         "kind": pa.repeat("offset", count),
         "group": names.take(pa.array(np.repeat(np.arange(len(names)), OFFSETS))),
         "topic": pa.array(list(TOPICS)).take(_topics(len(names))),
         "partition": pa.array(np.tile(np.arange(PARTITIONS), len(names) * len(TOPICS)), pa.int32()),
-        **{name: _offsets(of) for name, of in (("after", after), ("before", before)) if of is not None},
+        **{name: _offsets(of, at) for name, of in (("after", after), ("before", before)) if of is not None},
     }
     groups = {
         "kind": pa.repeat("group", len(names)),
         "group": names,
-        **{name: _groups(of) for name, of in (("after", after), ("before", before)) if of is not None},
+        **{name: _groups(of, at) for name, of in (("after", after), ("before", before)) if of is not None},
     }
     return [_complete(columns, is_removal=after is None) for columns in (offsets, groups)]
 
@@ -164,28 +186,28 @@ def _complete(columns: dict[str, pa.Array], *, is_removal: bool) -> pa.Table:
     return changes_of(columns | more, count)
 
 
-def _offsets(of: np.ndarray) -> pa.Array:
+def _offsets(of: np.ndarray, at: int) -> pa.Array:
     """Return the offsets of n groups that have committed a number each."""
     each = pa.array(np.repeat(of, OFFSETS))
     held = {"committed_offset": each, "metadata": pa.repeat("", len(each)), "source_offset": each}
     held["topic_id"] = pa.array(list(TOPICS.values())).take(_topics(len(of)))
-    times = pa.repeat(now_ms(), len(each))
+    times = pa.repeat(at, len(each))
     return struct_of(held | {"commit_timestamp": times, "source_timestamp": times}, len(each))
 
 
-def _groups(of: np.ndarray) -> pa.Array:
+def _groups(of: np.ndarray, at: int) -> pa.Array:
     """Return n groups with a member of a number each."""
-    return pa.array([_group(number) for number in of.tolist()], VALUE)
+    return pa.array([_group(number, at) for number in of.tolist()], VALUE)
 
 
-def _group(number: int) -> dict[str, Any]:
+def _group(number: int, at: int) -> dict[str, Any]:
     member = {"member_id": f"m-{number}", "client_id": "worker", "client_host": "/10.0.0.1"}
     return {
         "type": "classic",
         "protocol_type": "consumer",
         "protocol": "range",
         "state": "Stable",
-        "state_timestamp": now_ms(),
+        "state_timestamp": at,
         "members": [member],
         "subscribed_topics": list(TOPICS),
     }
