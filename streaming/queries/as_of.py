@@ -227,7 +227,7 @@ class AsOf:
         if self.log_ends_at is None or self.log_ends_at - self.read_until <= self.completeness.within_ms:
             return []
         return [
-            "the lag is not that of the groups: it is between commits up to "
+            "the lag shown is not the present lag of the groups: it is between commits up to "
             f"{iso(self.read_until, 'seconds')} and log end offsets of {iso(self.log_ends_at, 'seconds')}"
         ]
 

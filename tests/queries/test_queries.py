@@ -435,7 +435,7 @@ def test_an_answer_says_as_of_when_the_two_sides_of_a_lag_are() -> None:
     assert not any("the lag is not" in caveat for caveat in soon.caveats())
     late = as_of(T0, loaded=True, whole=until).with_log_ends(T0 + 20_001)
     assert late.caveats()[-1].startswith(
-        "the lag is not that of the groups: it is between commits up to 2023-"
+        "the lag shown is not the present lag of the groups: it is between commits up to 2023-"
     )
     assert late.document()["log_ends_at"] == "2023-11-14T22:13:40.001Z"
     assert late.document()["read_until"] == "2023-11-14T22:13:10.000Z"
