@@ -122,7 +122,7 @@ class Run:
     @property
     def past(self) -> int:
         """The batch of the listener for the past."""
-        return self.judge.numbered.first + _PAST
+        return self.judge.numbered.filled + _PAST
 
     def read_batches(self) -> int:
         """Take note of all batches; return the number of the last one."""

@@ -58,8 +58,13 @@ class Numbered:
 
     @property
     def first(self) -> int:
-        """The batch that the tables are filled with."""
+        """The first batch that the tables are filled with."""
         return self.cycle + KEPT
+
+    @property
+    def filled(self) -> int:
+        """The last batch that the tables are filled with."""
+        return self.first + round(BEFORE_S / EVERY_S) - 1
 
     def name(self, number: int) -> str:
         """Return the name of a group; one half of each batch begins with "a-"."""
