@@ -180,7 +180,10 @@ def _refuse_writes(cell: Cell) -> None:
     root = cell.job.tables.root
     Path(root).mkdir(exist_ok=True)
     subprocess.run(["mount", "--bind", root, root], check=True)
-    subprocess.run(["mount", "-o", "remount,ro,bind", root], check=True)
+    read_only = ["mount", "-o", "remount,ro,bind", root]
+    kafka.wait_until(  # busy while the job writes a file
+        lambda: subprocess.run(read_only, check=False).returncode == 0, "the tables to be read-only"
+    )
     if cell.is_down:
         cell.start()
     cell.world.change()
