@@ -210,12 +210,12 @@ def _refuse_credentials(cell: Cell) -> None:
 
 FAULTS: Final = (
     Fault(
-        "brokers away for less than tombstones are kept",
+        "brokers unreachable for less than tombstones are kept",
         _stop_broker,
         heal=lambda cell: cell.world.broker.start(),
     ),
     Fault(
-        "brokers away for longer than tombstones are kept",
+        "brokers unreachable for longer than tombstones are kept",
         _cut_cable,
         _lose_tombstones,
         _mend_cable,
