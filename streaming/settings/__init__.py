@@ -1,6 +1,7 @@
 """The settings: `conf/offsetlake.toml`, a user's file and the command line become one frozen object.
 
-A setting is a field here and a line with its explanation in `conf/offsetlake.toml`.
+A setting is a field in `model`, the module to read first, and a line with its explanation in
+`conf/offsetlake.toml`. `reading` combines the sources.
 """
 
 from streaming.settings.model import Settings

@@ -20,6 +20,10 @@ HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": 
 FEWEST_ITERATIONS: Final = 4_096
 """Kafka's minimum: its Java client refuses fewer."""
 
+NEW_ITERATIONS: Final = 16_384
+"""The iterations of new credentials (`offsetlake scram`): four times Kafka's default. A client needs some
+milliseconds for them when it signs in."""
+
 _FORM: Final = "salt=...,stored_key=...,server_key=...,iterations=..."
 _CREDENTIAL: Final = re.compile(
     r"salt=(?P<salt>[A-Za-z0-9+/=]+),stored_key=(?P<stored>[A-Za-z0-9+/=]+)"

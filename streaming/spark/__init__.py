@@ -1,6 +1,6 @@
 """The Spark query: from the topic through decoding and replay to one table of changes per batch.
 
-Only this package and `job` import PySpark.
+Start at `query`. Only this package and `job` import PySpark.
 """
 
 from typing import TYPE_CHECKING

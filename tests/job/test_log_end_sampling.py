@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from running_job import RunningJob
 from table_batches import append, group, offset
 
-from streaming.brokers import list_offsets
-from streaming.brokers.broker import REQUEST_TIMEOUT_S, Broker
+from streaming.brokers import log_end_reader
+from streaming.brokers.broker import QUICK_TIMEOUT_S, REQUEST_TIMEOUT_S, Broker
 from streaming.brokers.facts import TopicState
-from streaming.brokers.list_offsets import LIMIT_MS, LogEndReader, Round
+from streaming.brokers.log_end_reader import DISCARDED_AFTER_MS, ROUND_DISCARDED_AFTER_MS, LogEndReader, Round
 from streaming.common.times import DAY_MS, MINUTE_MS, from_ms, now_ms, to_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.log_ends.rows import TOPICS_EVERY_MS, RowMaker
@@ -196,8 +196,8 @@ def test_log_starts_are_asked_for_in_some_rounds_and_kept_for_the_others(
 def test_ids_of_many_topics_are_requested_in_turn_and_at_once_where_an_end_fell(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_offsets, "IDS_AT_ONCE", 1)
-    monkeypatch.setattr(list_offsets, "IDS_EVERY", 3)
+    monkeypatch.setattr(log_end_reader, "IDS_AT_ONCE", 1)
+    monkeypatch.setattr(log_end_reader, "IDS_EVERY", 3)
     bootstrap, names = broker.bootstrap_servers, ["turn-1", "turn-2", "turn-3"]
     kafka.create_topics(bootstrap, dict.fromkeys(names, 1))
     for name in names:
@@ -344,8 +344,13 @@ def topic_error(bootstrap: str, topic: str) -> str | None:
     return Broker(settings(bootstrap).source).topics([topic])[topic].error
 
 
+def test_requests_time_out_before_their_log_ends_are_discarded() -> None:
+    with_leaders_s = REQUEST_TIMEOUT_S + QUICK_TIMEOUT_S  # which are learnt after a refusal
+    assert with_leaders_s * 1_000 < DISCARDED_AFTER_MS < ROUND_DISCARDED_AFTER_MS
+
+
 @pytest.mark.broker
-@pytest.mark.parametrize("jump", [DAY_MS, -DAY_MS, LIMIT_MS + 1])
+@pytest.mark.parametrize("jump", [DAY_MS, -DAY_MS, DISCARDED_AFTER_MS + 1])
 def test_ends_of_which_nobody_knows_the_moment_are_not_kept(broker: LocalBroker, jump: int) -> None:
     bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {f"jump-{abs(jump)}-{jump > 0}": 1})
@@ -365,7 +370,7 @@ def test_rounds_that_are_always_too_slow_are_said_once(
     bootstrap = broker.bootstrap_servers
     kafka.create_topics(bootstrap, {"slow": 1})
     commit_to(tables, ("slow", 0))
-    given, at, step = settings(bootstrap), [AT], [LIMIT_MS + 1]
+    given, at, step = settings(bootstrap), [AT], [DISCARDED_AFTER_MS + 1]
 
     def clock() -> int:
         at[0] += step[0]
@@ -381,7 +386,7 @@ def test_rounds_that_are_always_too_slow_are_said_once(
     step[0] = 0
     assert sampling.sample()
     assert said[1:] == ["log ends: rounds are quick enough again."]
-    step[0] = LIMIT_MS + 1
+    step[0] = DISCARDED_AFTER_MS + 1
     assert [sampling.sample(), len(said)] == [False, 2]  # counted anew
 
 

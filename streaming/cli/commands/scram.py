@@ -25,13 +25,13 @@ def scram(mechanism: str) -> None:
     """
     import secrets
 
-    from streaming.settings.scram_credentials import salted
+    from streaming.settings.scram_credentials import NEW_ITERATIONS, salted
 
-    print(salted(_password(), mechanism, salt=secrets.token_bytes(_SALT_BYTES), iterations=_ITERATIONS))
+    salt = secrets.token_bytes(_SALT_BYTES)
+    print(salted(_password(), mechanism, salt=salt, iterations=NEW_ITERATIONS))
 
 
 _SALT_BYTES = 16
-_ITERATIONS = 16_384  # four times as many as Kafka by default; each client needs some ms for them
 
 
 def _password() -> str:

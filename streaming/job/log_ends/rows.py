@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from streaming.brokers.facts import TopicState
-from streaming.brokers.list_offsets import Round
+from streaming.brokers.log_end_reader import Round
 from streaming.common.times import DAY_MS, HOUR_MS, day_of
 from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import LOG_ENDS

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import TopicState
-from streaming.brokers.list_offsets import LIMIT_MS, ROUND_LIMIT_MS, LogEndReader, Round
+from streaming.brokers.log_end_reader import DISCARDED_AFTER_MS, ROUND_DISCARDED_AFTER_MS, LogEndReader, Round
 from streaming.common.rate_limits import OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import HOUR_MS, now_ms
@@ -170,10 +170,10 @@ class LogEndSampler(threading.Thread):
         if self._slow_rounds >= _SLOW_ROUNDS:
             self._problems.make(
                 "slow",
-                f"log ends: expected answers within {LIMIT_MS // 1_000} s, in all of a round within "
-                f"{ROUND_LIMIT_MS // 1_000} s, found {_SLOW_ROUNDS} rounds in a row that took longer, or "
-                "during which the clock was set: they are not kept, so that lag is not known. Check the load "
-                "of this machine and of the brokers. Retrying.",
+                f"log ends: expected answers within {DISCARDED_AFTER_MS // 1_000} s, in all of a round "
+                f"within {ROUND_DISCARDED_AFTER_MS // 1_000} s, found {_SLOW_ROUNDS} rounds in a row that "
+                "took longer, or during which the clock was set: they are not kept, so that lag is not "
+                "known. Check the load of this machine and of the brokers. Retrying.",
             )
         elif not is_slow:
             self._problems.settle("slow", "log ends: rounds are quick enough again.")

@@ -42,7 +42,6 @@ _MEMORY_OF_ELEMENT: Final = 500
 _COPIES: Final = 4  # of names, texts and byte strings, from the snapshot to the sent bytes
 _ELEMENT_BYTES: Final = 16  # at least, in a response
 
-_SETTINGS: Final = 5  # of the broker
 _SIGNING_IN: Final = "[signing in](#signing-in), at a listener with SASL; elsewhere ILLEGAL_SASL_STATE"
 _KEPT_BYTES: Final = 8 * 1024 * 1024
 _KEPT_MS: Final = 1_000
@@ -267,8 +266,8 @@ _ROWS: Final = (
         api_key=32,
         versions=range(1, 5),
         answer=configs.answer_configs,
-        weight=lambda request, _: _SETTINGS * len(request["resources"]),
-        content=lambda request, _: _SETTINGS * configs.SETTING_BYTES * len(request["resources"]),
+        weight=configs.configs_weight,
+        content=configs.configs_content,
         about="no configs, except timestamps of the data in the configs of broker 1",
     ),
     Answered(

@@ -2,8 +2,8 @@
 unknown."""
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from decoders.messages.reader import Message
 from streaming.common.times import iso
@@ -23,8 +23,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _STATIC: Final = 4  # source of a config: static broker config
 _STRING: Final = 2  # type of a config
 
-SETTING_BYTES: Final = 300
-"""The approximate largest size of a setting with its documentation, or of an error of a resource."""
+_CONFIG_BYTES: Final = 300  # about, at most: a config with its documentation, or the error of a resource
 
 
 def answer_configs(request: Message, view: RequestContext) -> Message:
@@ -38,14 +37,22 @@ def answer_configs(request: Message, view: RequestContext) -> Message:
     return {"results": [_failure(one, Error.INVALID_REQUEST, why) for one in resources]}
 
 
+def configs_weight(request: Message, view: RequestContext) -> int:
+    return len(_CONFIGS) * len(request["resources"])
+
+
+def configs_content(request: Message, view: RequestContext) -> int:
+    return _CONFIG_BYTES * configs_weight(request, view)
+
+
 def _result(asked: Message, view: RequestContext, documents: bool) -> Message:
     kind, name = asked["resourceType"], asked["resourceName"]
     error, why = _error_of(kind, name, view)
     if error or kind != _BROKER or not name:
         return _failure(asked, error, why)
     keys = asked["configurationKeys"]
-    entries = (_entry(*one, documents) for one in _as_of(view) if keys is None or one[0] in keys)
-    return {**_failure(asked, Error.NONE), "configs": list(entries)}
+    wanted = (one for one in _CONFIGS if keys is None or one.name in keys)
+    return {**_failure(asked, Error.NONE), "configs": [_entry(one, view, documents) for one in wanted]}
 
 
 def _failure(asked: Message, error: Error, why: str = "") -> Message:
@@ -88,49 +95,68 @@ def _error_of_name(kind: int, name: str) -> tuple[Error, str]:
     return Error.INVALID_REQUEST, f"Unexpected broker id, expected {NODE_ID}{or_empty} received {name}"
 
 
-def _entry(name: str, value: str, document: str, documents: bool) -> Message:
+class _Config(NamedTuple):
+    """A config of the broker: an age or the completeness of the data in responses."""
+
+    name: str
+    value: Callable[[RequestContext], str]
+    documentation: str
+
+
+def _entry(config: _Config, view: RequestContext, documents: bool) -> Message:
     return {
-        "name": name,
-        "value": value,
+        "name": config.name,
+        "value": config.value(view),
         "readOnly": True,
         "configSource": _STATIC,
         "configType": _STRING,
-        "documentation": document if documents else None,
+        "documentation": config.documentation if documents else None,
     }
 
 
-def _as_of(view: RequestContext) -> Iterator[tuple[str, str, str]]:
-    """Yield the names, values and documentation of the settings that describe the age and completeness of
-    responses."""
-    progress, loading = view.snapshot.progress, sorted(view.snapshot.loading)
+def _read_until(view: RequestContext) -> str:
     completeness = view.snapshot.completeness(view.now, view.within_ms)
-    read_until = completeness.read_until() if progress.partitions else None
-    yield (
-        "offsetlake.read.until",
-        _time(read_until),
-        "Everything in the offsets topic up to this time was read, except in loading partitions.",
-    )
-    yield (
-        "offsetlake.heartbeat",
-        _time(progress.heartbeat or None),
-        "Time of the job's last heartbeat.",
-    )
-    yield (
-        "offsetlake.log.ends.sampled.at",
-        _time(view.snapshot.topics.ends.newest_at if len(view.snapshot.topics) else None),
-        "Time of the newest sample of log ends.",
-    )
-    yield (
-        "offsetlake.loading.partitions",
-        ",".join(map(str, loading)),
-        "Offsets partitions that have not been read to their end yet; empty: none.",
-    )
-    yield (
-        "offsetlake.rebuilding.since",
-        _time(None if progress.rebuild is None else progress.rebuild.since),
-        "Start of the rebuild in progress; until it is done, responses show the state before. Empty: none.",
-    )
+    return _time(completeness.read_until() if view.snapshot.progress.partitions else None)
+
+
+def _sampled_at(view: RequestContext) -> str:
+    topics = view.snapshot.topics
+    return _time(topics.ends.newest_at if len(topics) else None)
+
+
+def _rebuilding_since(view: RequestContext) -> str:
+    rebuild = view.snapshot.progress.rebuild
+    return _time(None if rebuild is None else rebuild.since)
 
 
 def _time(moment: int | None) -> str:
     return "" if moment is None or moment <= 0 else iso(moment)
+
+
+_CONFIGS: Final[Sequence[_Config]] = (
+    _Config(
+        "offsetlake.read.until",
+        _read_until,
+        "Everything in the offsets topic up to this time was read, except in loading partitions.",
+    ),
+    _Config(
+        "offsetlake.heartbeat",
+        lambda view: _time(view.snapshot.progress.heartbeat),
+        "Time of the job's last heartbeat.",
+    ),
+    _Config(
+        "offsetlake.log.ends.sampled.at",
+        _sampled_at,
+        "Time of the newest sample of log ends.",
+    ),
+    _Config(
+        "offsetlake.loading.partitions",
+        lambda view: ",".join(map(str, sorted(view.snapshot.loading))),
+        "Offsets partitions that have not been read to their end yet; empty: none.",
+    ),
+    _Config(
+        "offsetlake.rebuilding.since",
+        _rebuilding_since,
+        "Start of the rebuild in progress; until it is done, responses show the state before. Empty: none.",
+    ),
+)

@@ -15,11 +15,11 @@ from streaming.serve.metrics.admission import Admission
 from streaming.serve.metrics.catalogue import CATALOGUE, OWN_LABELS
 from streaming.serve.metrics.catalogue.metric import LEVELS, Metric
 from streaming.serve.metrics.catalogue.schemes import CLUSTER, CLUSTER_NAME, OWN, SCHEMES, Foreign, Shown
-from streaming.serve.metrics.group_series import group_series, log_series
-from streaming.serve.metrics.job_series import job_series, withheld_series
 from streaming.serve.metrics.labels import is_label_name, label_value
 from streaming.serve.metrics.series import Constant, Family, Head, Series, lines_of
 from streaming.serve.metrics.series_filter import Granularity, SeriesFilter, idle_groups
+from streaming.serve.metrics.series_of_job import series_of_job, withheld_series
+from streaming.serve.metrics.series_per_group import log_series, series_per_group
 from streaming.serve.metrics.source import MetricsSource
 from streaming.settings.clusters import CLUSTER_LABEL
 from streaming.settings.model import MetricsSettings
@@ -86,11 +86,11 @@ class ClusterExposition:
     def families(self, source: MetricsSource) -> list[Family]:
         """Return all metrics with series, in the order of the catalogue."""
         series_filter = self._filter(source)
-        own = list(group_series(source, self._granularity.finest_of_any))
+        own = list(series_per_group(source, self._granularity.finest_of_any))
         if self._settings.granularity == LEVELS[-1] and source.is_heard_of:
             own += log_series(source)
         chosen = self.admission.of(source, [series_filter.of(series) for series in self._named(own)])
-        of_job = [*job_series(source), *withheld_series(series_filter.withheld, self.admission.withheld)]
+        of_job = [*series_of_job(source), *withheld_series(series_filter.withheld, self.admission.withheld)]
         by_name: dict[str, list[Series]] = {}
         for series in (*of_job, *chosen):
             by_name.setdefault(series.metric.name, []).append(series)

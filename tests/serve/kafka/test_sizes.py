@@ -94,6 +94,16 @@ def test_the_size_of_an_answer_is_about_what_it_will_be(
     assert size.content <= 3 * made + 1_000
 
 
+def test_each_config_of_the_broker_counts_with_its_texts(view: RequestContext) -> None:
+    broker = {"resourceType": 4, "resourceName": "1", "configurationKeys": None}
+    request = asked(32, 4, {"resources": [broker], "includeSynonyms": False, "includeDocumentation": True})
+    [found] = apis.configs.answer_configs(request.body or {}, view)["results"]
+    texts = "".join(one["name"] + one["value"] + one["documentation"] for one in found["configs"])
+    size = apis.size_of(request, view)
+    assert len(found["configs"]) == size.elements > 1
+    assert len(texts) <= size.content
+
+
 def test_partitions_that_nothing_has_named_are_elements(view: RequestContext) -> None:
     shown = apis.cluster.answer_metadata({"topics": None}, view)["topics"]
     partitions = sum(len(topic["partitions"]) for topic in shown)

@@ -6,11 +6,11 @@
 from typing import Final
 
 from streaming.serve.metrics.catalogue.metric import Metric
-from streaming.serve.metrics.catalogue.of_groups import OF_GROUPS, OF_PARTITIONS, OF_TOPICS
 from streaming.serve.metrics.catalogue.of_job import OF_JOB
 from streaming.serve.metrics.catalogue.of_listener import OF_LISTENER
+from streaming.serve.metrics.catalogue.per_group import PER_GROUP, PER_PARTITION, PER_TOPIC
 
-CATALOGUE: Final[tuple[Metric, ...]] = (*OF_JOB, *OF_LISTENER, *OF_GROUPS, *OF_TOPICS, *OF_PARTITIONS)
+CATALOGUE: Final[tuple[Metric, ...]] = (*OF_JOB, *OF_LISTENER, *PER_GROUP, *PER_TOPIC, *PER_PARTITION)
 """Every metric, in the order of the exposition."""
 
 BY_NAME: Final = {metric.name: metric for metric in CATALOGUE}

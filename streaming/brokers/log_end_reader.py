@@ -24,12 +24,12 @@ IDS_AT_ONCE: Final = 100
 IDS_EVERY: Final = 6
 """With more topics, the id of each is requested at least once in this many rounds."""
 
-LIMIT_MS: Final = 15_000
-"""Log ends that took longer are discarded, since their moment is unknown: requests time out earlier, so the
-process was suspended."""
+DISCARDED_AFTER_MS: Final = 15_000
+"""Log ends that took longer are discarded, since their moment is unknown: requests time out earlier
+(`broker.REQUEST_TIMEOUT_S`), so the process was suspended."""
 
-ROUND_LIMIT_MS: Final = 60_000
-"""The same limit for all requests of a round."""
+ROUND_DISCARDED_AFTER_MS: Final = 60_000
+"""The same for all requests of a round."""
 
 _CLOCKS_APART_MS: Final = 2_000
 """If the time of day moved by this much more or less than the time that passed, the clock was set."""
@@ -83,7 +83,7 @@ class LogEndReader:
         ]
         watch = _Watch(self._clock)
         ends = self._broker.log_offsets(asked, earliest=False)
-        is_quick = watch.is_within(LIMIT_MS)
+        is_quick = watch.is_within(DISCARDED_AFTER_MS)
         started = self._broker.log_offsets(self._to_start(asked), earliest=True)
         chosen = self._to_identify(wanted, before, ends).union(new if self._known else ())
         after = {topic: state for topic, state in before.items() if topic in wanted - chosen}
@@ -96,7 +96,7 @@ class LogEndReader:
             if key[0] in same and isinstance(start, int)
         }
         kept = {key: end for key, end in ends.items() if key[0] in same}
-        if not is_quick or not watch.is_within(ROUND_LIMIT_MS):
+        if not is_quick or not watch.is_within(ROUND_DISCARDED_AFTER_MS):
             return None
         return Round(
             sampled_at=watch.began_at,

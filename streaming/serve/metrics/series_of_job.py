@@ -1,4 +1,5 @@
-"""The series of the job: its progress, its counters, its alerts."""
+"""The series of the metrics in `catalogue.of_job`, with the totals of all groups, and in
+`catalogue.of_listener`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ _OF_PARTITION: Final[Mapping[str, Callable[[PartitionProgress], float | None]]] 
 """The metrics of each offsets partition; None: no series."""
 
 
-def job_series(source: MetricsSource) -> Iterator[Series]:
+def series_of_job(source: MetricsSource) -> Iterator[Series]:
     """Yield the series of the job, without those of `withheld_series`, which depend on the others."""
     yield from _facts(source)
     yield from _partitions(source)

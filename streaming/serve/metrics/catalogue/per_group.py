@@ -1,5 +1,5 @@
-"""The metrics of groups, of groups and topics, and of groups and topic partitions. `of_job` has the totals of
-all groups."""
+"""The metrics with a label for the group: per group, per group and topic, per group and topic partition; and
+those of logs, per topic partition. `of_job` has the totals of all groups."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ _NO_LAG: Final = f"log ends are not sampled, or their newest sample is older tha
 
 _NOT_SAMPLED: Final = f"the log is not sampled, or its newest sample is older than {_MINUTES}"
 
-OF_GROUPS: Final = (
+PER_GROUP: Final = (
     Metric(
         name="group_info",
         help="Always 1. The labels contain type, state and protocol type of the group.",
@@ -145,7 +145,7 @@ OF_GROUPS: Final = (
     ),
 )
 
-OF_TOPICS: Final = (
+PER_TOPIC: Final = (
     Metric(
         name="group_topic_lag",
         help="Sum of the lag of the topic's partitions whose lag is known, in records.",
@@ -224,7 +224,7 @@ OF_TOPICS: Final = (
     ),
 )
 
-OF_PARTITIONS: Final = (
+PER_PARTITION: Final = (
     Metric(
         name="group_topic_partition_committed_offset",
         help="Committed offset.",

@@ -1,4 +1,4 @@
-"""The series of groups, of groups and topics, and of partitions, as columns of an assessment."""
+"""The series of the metrics in `catalogue.per_group`, as columns of an assessment."""
 
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -15,7 +15,7 @@ from streaming.serve.assessment.assessment import EXPIRY_RULES, NO_LAG
 from streaming.serve.assessment.sums import Summed, status_of_groups, subscribed
 from streaming.serve.memory.names import NONE
 from streaming.serve.metrics.catalogue import BY_NAME
-from streaming.serve.metrics.catalogue.of_groups import CAUSES_FROM_0, OF_TOPICS
+from streaming.serve.metrics.catalogue.per_group import CAUSES_FROM_0, PER_TOPIC
 from streaming.serve.metrics.labels import TEXTS, label_values
 from streaming.serve.metrics.series import Label, Series, Values, seconds
 from streaming.serve.metrics.source import MetricsSource
@@ -71,7 +71,7 @@ class LabelValues:
         return names
 
 
-def group_series(source: MetricsSource, finest: int) -> Iterator[Series]:
+def series_per_group(source: MetricsSource, finest: int) -> Iterator[Series]:
     """Yield all series down to a level (an index into `LEVELS`), before any filter."""
     snapshot = source.assessment.snapshot
     names = LabelValues(snapshot.groups.names.texts, snapshot.topics.names.texts)
@@ -151,7 +151,7 @@ def _of_topics(source: MetricsSource, names: LabelValues) -> Iterator[Series]:
     below, furthest = sums.below_log_start
     yield own.series("group_topic_offsets_below_log_start", below, below > 0)
     yield own.series("group_topic_below_log_start_max", furthest, below > 0)
-    for metric in OF_TOPICS:
+    for metric in PER_TOPIC:
         if metric.counts:
             counts = sums.count(metric.counts)
             yield own.series(metric.name, counts, counts > 0)
