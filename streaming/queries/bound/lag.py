@@ -148,7 +148,9 @@ class SnapshotLagQueries:
         """As `LagQueries.lag_over_time`; unless `is_timed`, the two columns of the lag time are null."""
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
-        commits, about = self._commits(groups, topics, since=start, until=end)
+        about = AsOf.at(groups, self.at)
+        read = self.at.commits(groups, since=start - self.max_age_ms + 1)
+        commits = self._commits(read, about, groups, topics, since=start, until=end)
         runs, own = CommitRuns.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
         numbered = own.append_column("number", from_numbers(np.arange(len(own))))
         order = to_numbers(sorted_by(numbered, *KEY_NAMES)["number"])
@@ -169,7 +171,9 @@ class SnapshotLagQueries:
             to_timestamps(from_numbers(runs.at[lasts])),
         ]
         table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        table, about = self._along(table, "at", about, partial(assess_lag_along, is_timed=is_timed))
+        table, about = self._along(
+            table, "at", about, partial(assess_lag_along, commits=read, is_timed=is_timed)
+        )
         return Answer(table, about, about.loading_of(groups))
 
     def names(self, groups: Sequence[str] | None = None) -> KnownNames:
@@ -200,7 +204,9 @@ class SnapshotLagQueries:
     ) -> Answer:
         moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
         start, end = int(moments[0]), int(moments[-1])
-        commits, about = self._commits(groups, topics, since=first_needed(start, self.rules), until=end)
+        about, first = AsOf.at(groups, self.at), first_needed(start, self.rules)
+        read = self.at.commits(groups, since=first + 1)
+        commits = self._commits(read, about, groups, topics, since=first, until=end)
         rows = assess_health_changes(
             self.at,
             commits,
@@ -298,19 +304,21 @@ class SnapshotLagQueries:
 
     def _commits(
         self,
+        read: pa.Table,
+        about: AsOf,
         groups: Sequence[str] | None,
         topics: Sequence[TopicPartitions],
         *,
         since: int,
         until: int,
-    ) -> tuple[pa.Table, AsOf]:
-        """Read the commits of groups between two moments (ms), and their committed offsets before."""
-        about = AsOf.at(groups, self.at)
+    ) -> pa.Table:
+        """Return the commits of groups between two moments (ms) among those that were `read`, and their
+        committed offsets before."""
         base = lag_rows.base_commits(self.at, about, groups, since)
-        rows = self.at.commits(groups, since=since + 1)
-        is_then = pc.less_equal(to_milliseconds(rows["committed_at"]), until)
-        rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
-        return of_topics(pa.concat_tables([base, rows]), topics), about
+        is_late = pc.greater(read["written_at"], to_timestamps(from_numbers(np.array([since])))[0])
+        is_then = pc.and_(is_late, pc.less_equal(to_milliseconds(read["committed_at"]), until))
+        rows = about.of_loaded(read.filter(is_then)).select(COMMITS.names)
+        return of_topics(pa.concat_tables([base, rows]), topics)
 
     def _along(
         self, rows: pa.Table, at: str, about: AsOf, assess_lag: Callable[..., pa.Table]
