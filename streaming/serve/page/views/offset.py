@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.times import DAY_MS, HOUR_MS, iso
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
-from streaming.queries.names import TopicPartitions, of_topics
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
 from streaming.serve.page.assessed import position_rows
@@ -35,7 +35,8 @@ _STEPS: Final = 500
 
 def page(asked: Asked) -> Page:
     group, topic, partition = _key(asked)
-    found = find_group(asked)  # it may be gone: its history is not
+    own = [TopicPartitions(topic, frozenset({partition}))]
+    found = find_group(asked, own)  # it may be gone: its history is not
     if found.about.is_loading:
         found = group_found(asked)
     row = _row_of(found.positions, topic, partition)
@@ -74,7 +75,8 @@ def history(asked: Asked) -> Page:
     def ask(tables: AskedTables) -> Page:
         end, own = tables.at.moment, [TopicPartitions(topic, frozenset({partition}))]
         start = tables.start(end - SPANS[span])
-        wanted, start = start, readable_since(tables.at.commits_by_hour([group], since=start), start, end)
+        hours = tables.at.commits_by_hour([group], own, since=start)
+        wanted, start = start, readable_since(hours, start, end)
         steps = tables.lag.list_history([group], own, since=start, is_timed=False)
         every_ms = max(1, (end - start) // _MOMENTS)
         series = tables.lag.lag_over_time(
