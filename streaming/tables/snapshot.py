@@ -112,7 +112,7 @@ class OpenTables:
         self._root = root
         self._others: dict[str, DeltaTable | None] = {}
         self._bases = {name: (base, changes) for name, base in bases.items()}
-        self._held = dict[str, HeldRows]()
+        self._held = dict[tuple[str, tuple[TopicPartitions, ...]], HeldRows]()
 
     def base(self, name: str) -> tuple[DeltaTable, DeltaTable]:
         """Return a folded table, and a version of `changes` with all changes between its mark and any batch
@@ -127,16 +127,22 @@ class OpenTables:
             self._bases[name] = base, self._root.delta("changes") if is_ahead else self.changes
         return self._bases[name]
 
-    def hold(self, group: str, held: HeldChanges) -> None:
-        """Read the changes of a group from memory from now on; see `HeldChanges.of`."""
+    def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
+        """Read the changes of a group from memory from now on, or, if they are too many, those of its offsets
+        of `topics`; see `HeldChanges.of`."""
         with suppress(OSError):  # no place for a temporary file: the tables are read
-            if (rows := held.of(self.changes, group, self.newest.sequence)) is not None:
-                self._held[group] = rows
+            for some in dict.fromkeys([(), tuple(topics)]):
+                if (rows := held.of(self.changes, group, self.newest.sequence, some)) is not None:
+                    self._held[group, some] = rows
+                    return
 
-    def changes_of(self, groups: Sequence[str] | None) -> Queryable:
-        """Return where to read the changes of groups (None: all)."""
+    def changes_of(self, groups: Sequence[str] | None, topics: Sequence[TopicPartitions] = ()) -> Queryable:
+        """Return where to read the changes of groups (None: all), or those of their offsets of `topics`."""
         [*named] = groups or ()
-        return self._held.get(named[0], self.changes) if len(named) == 1 else self.changes
+        if len(named) != 1:
+            return self.changes
+        whole = self._held.get((named[0], ()), self.changes)
+        return self._held.get((named[0], tuple(topics)), whole)
 
     def other(self, name: str) -> DeltaTable | None:
         """Return a table that is not written with the batches; None: not created yet."""
@@ -195,9 +201,10 @@ class Snapshot:
         """Return the same tables as of an earlier batch, given its progress."""
         return Snapshot(self._tables, up_to=progress)
 
-    def hold(self, group: str, held: HeldChanges) -> None:
-        """Read the changes of a group from memory from now on; see `HeldChanges.of`."""
-        self._tables.hold(group, held)
+    def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
+        """Read the changes of a group, or only those of `topics`, from memory from now on; see
+        `OpenTables.hold`."""
+        self._tables.hold(group, held, topics)
 
     @property
     def complete_within_ms(self) -> int:
@@ -351,7 +358,13 @@ class Snapshot:
         def steps(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
             return read_steps(
-                self._tables.changes_of(of), of, few, up_to=up_to, since=since, until=until, events=events
+                self._tables.changes_of(of, few),
+                of,
+                few,
+                up_to=up_to,
+                since=since,
+                until=until,
+                events=events,
             )
 
         return _of_topics(topics, lambda few: _of(groups, partial(steps, few)))
@@ -362,7 +375,7 @@ class Snapshot:
         """Read the number of commits and changes of offsets of a few groups and topics (none: all) in each
         hour (UTC) since a moment (ms; schema `COMMITS_BY_HOUR`)."""
         return commits_by_hour(
-            self._tables.changes_of(groups), groups, topics, up_to=self.progress.sequence, since=since
+            self._tables.changes_of(groups, topics), groups, topics, up_to=self.progress.sequence, since=since
         )
 
     def commits(
@@ -381,7 +394,13 @@ class Snapshot:
         def commits(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
             return commits_between(
-                self._tables.changes_of(of), of, few, up_to=up_to, since=since, until=until, in_order=in_order
+                self._tables.changes_of(of, few),
+                of,
+                few,
+                up_to=up_to,
+                since=since,
+                until=until,
+                in_order=in_order,
             )
 
         return _of_topics(topics, lambda few: _of(groups, partial(commits, few)))
@@ -421,7 +440,13 @@ class Snapshot:
         def rewinds(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
             return rewinds_between(
-                self._tables.changes_of(of), of, few, after=after, up_to=up_to, since=since, until=until
+                self._tables.changes_of(of, few),
+                of,
+                few,
+                after=after,
+                up_to=up_to,
+                since=since,
+                until=until,
             )
 
         return _of_topics(topics, lambda few: _of(groups, partial(rewinds, few)))
@@ -480,7 +505,7 @@ class Snapshot:
         base, changes = self._tables.base(name)
 
         def rows(of: Sequence[str] | None) -> pa.Table:
-            own = self._tables.changes_of(of) if changes is self._changes else changes
+            own = self._tables.changes_of(of, topics) if changes is self._changes else changes
             return rows_at(name, base, own, self.progress.sequence, of, columns, topics)
 
         return _of(groups, rows)

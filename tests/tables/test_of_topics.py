@@ -85,12 +85,28 @@ def test_changes_by_hour_are_those_of_the_topics(tables: Tables, choice: str) ->
     tables.ask(ask)
 
 
-def test_changes_in_memory_are_chosen_in_the_same_way(tables: Tables) -> None:
-    def ask(at: Snapshot) -> list[list[str]]:
-        return [rows(read(at, ["it's\0"], topics)) for read in READS.values() for topics in CHOICES.values()]
+@pytest.mark.parametrize("most_rows", [20_000, 20, 1])
+def test_changes_in_memory_answer_as_the_tables_do_about_any_topics(tables: Tables, most_rows: int) -> None:
+    """All changes of a group are held, or those of one topic, or none."""
+    changes, own = HeldChanges(most_rows), [TopicPartitions("t\0")]
 
-    def ask_memory(at: Snapshot) -> list[list[str]]:
-        at.hold("it's\0", HeldChanges())
+    def ask(at: Snapshot) -> list[object]:
+        found: list[object] = [
+            rows(read(at, groups, topics))
+            for read in READS.values()
+            for topics in (own, [], CHOICES["two topics"], CHOICES["too many to be named"])
+            for groups in (["it's\0"], ["g"])
+        ]
+        hours = [at.commits_by_hour(["it's\0"], topics, since=0) for topics in (own, [])]
+        return [*found, *map(rows, hours), rows(at.groups(["it's\0"])), rows(at.removals(["it's\0"]))]
+
+    def ask_memory(at: Snapshot) -> list[object]:
+        at.hold("it's\0", changes, own)
         return ask(at)
 
+    def is_held(topics: Sequence[TopicPartitions]) -> bool:
+        sequence = tables.read().progress.sequence
+        return tables.ask_now(lambda at: changes.of(at.changes, "it's\0", sequence, topics)) is not None
+
     assert tables.ask(ask_memory) == tables.ask(ask)
+    assert (is_held([]), is_held(own)) == (most_rows > 1_000, most_rows > 1)

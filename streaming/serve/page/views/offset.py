@@ -71,9 +71,10 @@ def history(asked: Asked) -> Page:
     """Return the life of the offset: a chart, and its steps."""
     group, topic, partition = _key(asked)
     span = asked.word("span", tuple(SPANS), "day")
+    own = [TopicPartitions(topic, frozenset({partition}))]
 
     def ask(tables: AskedTables) -> Page:
-        end, own = tables.at.moment, [TopicPartitions(topic, frozenset({partition}))]
+        end = tables.at.moment
         start = tables.start(end - SPANS[span])
         hours = tables.at.commits_by_hour([group], own, since=start)
         wanted, start = start, readable_since(hours, start, end)
@@ -110,7 +111,7 @@ def history(asked: Asked) -> Page:
             },
         )
 
-    return asked.ask(ask, about=group)
+    return asked.ask(ask, about=group, topics=own)
 
 
 def _expires_at(asked: Asked) -> int | None:
@@ -133,9 +134,9 @@ def document(asked: Asked) -> Document:
     """Return the rows of `offsetlake history GROUP --topic T:P --since`."""
     group, topic, partition = _key(asked)
     span = asked.word("span", tuple(SPANS), "day")
+    own = [TopicPartitions(topic, frozenset({partition}))]
 
     def ask(tables: AskedTables) -> Document:
-        own = [TopicPartitions(topic, frozenset({partition}))]
         answer = tables.lag.list_history([group], own, since=tables.at.moment - SPANS[span])
         if not len(answer.rows) and answer.as_of.is_loading:
             raise NotFoundError(not_there(group, answer.as_of))
@@ -146,7 +147,7 @@ def document(asked: Asked) -> Document:
             )
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
-    return asked.ask(ask, about=group)
+    return asked.ask(ask, about=group, topics=own)
 
 
 def _key(asked: Asked) -> tuple[str, str, int]:
