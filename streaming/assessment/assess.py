@@ -132,14 +132,16 @@ def assess_lag_along(
     at: AssessmentSource,
     positions: pa.Table,
     *,
+    commits: pa.Table,
     moments: Index,
     terms: Terms | None = None,
     is_timed: bool = True,
 ) -> pa.Table:
     """Add the columns `LAG` to n positions (`KEY` and committed_offset; n > 0), each as of its own moment
-    (n ms); unless `is_timed`, the two columns of the lag time are null. Raises the errors of the source."""
+    (n ms); unless `is_timed`, the two columns of the lag time are null. `commits` as in `lag_along`. Raises
+    the errors of the source."""
     within = (terms or Terms()).max_age_ms
-    return lag_along(at, positions, moments=moments, max_age_ms=within, is_timed=is_timed)
+    return lag_along(at, positions, commits, moments=moments, max_age_ms=within, is_timed=is_timed)
 
 
 def assess_lag_of_steps(

@@ -16,10 +16,11 @@ from streaming.settings.model import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streaming.common.topics import TopicPartitions
     from streaming.queries.as_of import AsOf
     from streaming.queries.bound.lag import SnapshotLagQueries
     from streaming.queries.bound.offsets import SnapshotQueries
-    from streaming.queries.names import Missing, NameSearch, Past, TopicPartitions
+    from streaming.queries.names import Missing, NameSearch, Past
     from streaming.tables.snapshot import Among, Snapshot
 
 T = TypeVar("T")

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from streaming.brokers.broker import Broker
     from streaming.cli.render import TableStyle
+    from streaming.common.topics import TopicPartitions
     from streaming.queries.as_of import AsOf
-    from streaming.queries.names import Missing, NameSearch, TopicPartitions
+    from streaming.queries.names import Missing, NameSearch
 
 Output = Format | Literal["document"]
 Command = Callable[..., Any]
@@ -193,7 +194,7 @@ def refuse_both(groups: Sequence[str], *, all_groups: bool) -> None:
 
 
 def topics_of(texts: Iterable[str]) -> list["TopicPartitions"]:
-    from streaming.queries.names import TopicPartitions
+    from streaming.common.topics import TopicPartitions
 
     return [TopicPartitions.parse(text, name="--topic") for text in texts]
 

@@ -76,7 +76,7 @@ def offsets_with_lag(
     newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
     moments = np.full(len(offsets), moment, np.int64)
     ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
-    rows = _with_lag(at, offsets, ends, moment, is_timed=is_timed)
+    rows = _with_lag(at, offsets, ends, _written_after(at, offsets, ends), moment, is_timed=is_timed)
     return rows.append_column("log_start_offset", _starts(rows, newest)) if with_starts else rows
 
 
@@ -103,18 +103,29 @@ def lag_of_steps(
 
 
 def lag_along(
-    at: LagReader, rows: pa.Table, *, moments: Index, max_age_ms: int, is_timed: bool = True
+    at: LagReader,
+    rows: pa.Table,
+    commits: pa.Table,
+    *,
+    moments: Index,
+    max_age_ms: int,
+    is_timed: bool = True,
 ) -> pa.Table:
     """Add the columns `LAG` to n rows (`KEY`, committed_offset; n > 0), each as of its own moment (n ms);
-    unless `is_timed`, the two columns of the lag time are null."""
+    unless `is_timed`, the two columns of the lag time are null.
+
+    `commits` are those of the rows (columns as read by `LagReader.commits`), in any order, with all that were
+    written after `max_age_ms` before the first moment."""
     first, last = int(moments.min()), int(moments.max())
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     ends = Ends.of(rows, samples, moments, max_age_ms=max_age_ms)
-    return _with_lag(at, rows, ends, last, is_timed=is_timed)
+    return _with_lag(at, rows, ends, commits, last, is_timed=is_timed)
 
 
-def _with_lag(at: LagReader, rows: pa.Table, ends: Ends, until: int, *, is_timed: bool = True) -> pa.Table:
-    held = as_of_ends(rows, ends, _written_after(at, rows, ends))
+def _with_lag(
+    at: LagReader, rows: pa.Table, ends: Ends, commits: pa.Table, until: int, *, is_timed: bool
+) -> pa.Table:
+    held = as_of_ends(rows, ends, commits)
     return with_lag(rows, ends, held, at.offset_times(held, as_of=until) if is_timed else None)
 
 

@@ -4,8 +4,8 @@ Start at `offsets`; `lag` has lag and health. Needs neither Spark nor a broker. 
 level they concern (KIP-88, KIP-709).
 """
 
+from streaming.common.topics import TopicPartitions
 from streaming.queries.as_of import IncompleteError
-from streaming.queries.names import TopicPartitions
 from streaming.queries.offsets import OffsetQueries
 
 __all__ = ["IncompleteError", "OffsetQueries", "TopicPartitions"]

@@ -11,13 +11,13 @@ from streaming.assessment.assess import Facts, assess
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import LAST_MS, as_clock, iso
 from streaming.common.timestamps import to_milliseconds
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.expiry.rules import UNKNOWN_RULES
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.model.schemas import KEY, TIMESTAMP
 from streaming.queries.as_of import AsOf
-from streaming.queries.names import TopicPartitions, of_topics
 from streaming.settings.model import ExpirySettings
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import TypeVar
 
 from streaming.common.times import to_ms
+from streaming.common.topics import TopicPartitions
 from streaming.lag.health_rules import HealthRules
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.lag.summary import By
 from streaming.queries.answers import Answer, History
 from streaming.queries.bound.lag import SnapshotLagQueries
-from streaming.queries.names import TopicPartitions
 from streaming.queries.offsets import listed
 from streaming.tables.tables import Tables
 

@@ -12,6 +12,7 @@ from streaming.assessment.explained import LAG_SECONDS_REASON
 from streaming.assessment.owners import with_assigned
 from streaming.common.arrays import Index, from_mask, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.health import GROUP_HEALTH, group_health
 from streaming.lag.health_rules import HealthRules
 from streaming.lag.log_ranges import LAG, TIMED
@@ -47,7 +48,7 @@ def view(
     facts, groups = facts_of(name, scanned), scanned.groups
     needed = _OF_KEY if facts == Facts() else (*_OF_KEY, *_OF_FACTS)
     columns = pa.schema([field for field in OFFSETS if field.name in needed or scanned.reads(field.name)])
-    offsets, own = positions(at, about, None if groups is None else sorted(groups), columns)
+    offsets, own = positions(at, about, None if groups is None else sorted(groups), columns=columns)
     terms = Terms(rules=HealthRules() if health is None else HealthRules.of(health))
     rows = assess(at, offsets, facts, moment=about.moment, terms=terms, groups=own)
     rows, schema = rows if name == "lag" else group_health(rows), view_schema(name)
@@ -79,12 +80,18 @@ def view_schema(name: str) -> pa.Schema:
 
 
 def positions(
-    at: Snapshot, about: AsOf, groups: Sequence[str] | None, columns: pa.Schema = OFFSETS
+    at: Snapshot,
+    about: AsOf,
+    groups: Sequence[str] | None,
+    topics: Sequence[TopicPartitions] = (),
+    *,
+    columns: pa.Schema = OFFSETS,
 ) -> tuple[pa.Table, pa.Table]:
-    """Read the committed offsets of groups (None: all), and assigned partitions without one, of loaded
-    offsets partitions; return them, and the groups."""
+    """Read the committed offsets of groups (None: all) and topics (none: all), and assigned partitions
+    without one, of loaded offsets partitions; return them, and the groups."""
     own = about.of_loaded(at.groups(groups))
-    return with_assigned(about.of_loaded(at.offsets(groups, columns=columns)), own, at, about.moment), own
+    offsets = about.of_loaded(at.offsets(groups, topics, columns=columns))
+    return of_topics(with_assigned(offsets, own, at, about.moment), topics), own
 
 
 def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
@@ -104,11 +111,17 @@ def parts_by_topic(rows: pa.Table, *, minutes: int) -> tuple[list[Index], int]:
     return [np.flatnonzero(of_row == number) for number in np.unique(of_row)], int(samples.sum())
 
 
-def base_commits(at: Snapshot, about: AsOf, groups: Sequence[str] | None, moment: int) -> pa.Table:
-    """Read the committed offsets of groups at a moment (ms), of loaded offsets partitions, as commits (schema
-    `COMMITS`); none if the history starts later."""
+def base_commits(
+    at: Snapshot,
+    about: AsOf,
+    groups: Sequence[str] | None,
+    topics: Sequence[TopicPartitions],
+    moment: int,
+) -> pa.Table:
+    """Read the committed offsets of groups and topics at a moment (ms), of loaded offsets partitions, as
+    commits (schema `COMMITS`); none if the history starts later."""
     try:
-        offsets = about.of_loaded(at.as_of(moment).offsets(groups))
+        offsets = about.of_loaded(at.as_of(moment).offsets(groups, topics))
     except HistoryGoneError:
         return COMMITS.empty_table()
     is_readable = pc.is_null(offsets["unreadable_source_offset"])

@@ -7,7 +7,7 @@ existing name is taken literally even if it contains `*`: names can be any text.
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from itertools import chain
 from typing import Final, Literal
 
@@ -15,54 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import from_numbers, from_texts, to_numbers
+from streaming.common.arrays import to_numbers
 from streaming.common.keys import numbered
-from streaming.model.errors import MisuseError
+from streaming.common.topics import TopicPartitions
 from streaming.model.suggestions import did_you_mean, nearest
 
 _SUGGESTED_FOR: Final = 5  # names of a kind: each comparison takes up to a second
-
-
-@dataclass(frozen=True)
-class TopicPartitions:
-    """A topic, and the selected partitions of it (None: all)."""
-
-    topic: str
-    partitions: frozenset[int] | None = None
-
-    @classmethod
-    def parse(cls, text: str, *, name: str) -> "TopicPartitions":
-        """Parse `T` or `T:0,1`, the syntax of Kafka's tools; `name` is the option's name in a `MisuseError`.
-
-        >>> TopicPartitions.parse("orders:0,1", name="topic").topic
-        'orders'
-        """
-        found = re.fullmatch(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?", text)
-        if found is None:
-            raise MisuseError(
-                f"{name}: expected a topic, or topic:partition,partition such as orders:0,1; found {text!r}."
-            )
-        topic, numbers = found.groups()
-        return cls(topic, None if numbers is None else frozenset(map(int, numbers.split(","))))
-
-
-def of_topics(rows: pa.Table, topics: Sequence[TopicPartitions]) -> pa.Table:
-    """Return the rows (with `topic` and `partition`) of these topics and partitions; no topics: all rows."""
-    if not topics:
-        return rows
-    by_partitions: dict[frozenset[int] | None, list[str]] = {}
-    for one in topics:
-        by_partitions.setdefault(one.partitions, []).append(one.topic)
-    masks = [_is_of(rows, names, partitions) for partitions, names in by_partitions.items()]
-    return rows.filter(reduce(pc.or_, masks))
-
-
-def _is_of(rows: pa.Table, topics: Sequence[str], partitions: frozenset[int] | None) -> pa.ChunkedArray:
-    is_of_topic = pc.is_in(rows["topic"], value_set=from_texts(topics))
-    if partitions is None:
-        return is_of_topic
-    numbers = from_numbers(np.array(sorted(partitions), np.int32))
-    return pc.and_(is_of_topic, pc.is_in(rows["partition"], value_set=numbers))
 
 
 # --- known names -----------------------------------------------------------------------------------------

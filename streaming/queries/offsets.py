@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import TypeVar
 
 from streaming.common.times import to_ms
+from streaming.common.topics import TopicPartitions
 from streaming.queries.answers import Answer, DescribedGroups, FetchedOffsets, ListedGroups
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.offsets import SnapshotQueries
-from streaming.queries.names import KnownNames, TopicPartitions
+from streaming.queries.names import KnownNames
 from streaming.tables.snapshot import Among
 from streaming.tables.tables import Tables
 

@@ -12,11 +12,11 @@ from streaming.common.arrays import to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.times import iso
 from streaming.common.timestamps import to_milliseconds
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.expiry.cause_names import TOPIC_DELETED
 from streaming.model.schemas import OFFSETS
 from streaming.queries.as_of import AsOf
 from streaming.queries.expiring import Listing
-from streaming.queries.names import TopicPartitions, of_topics
 from streaming.tables.feed import REMOVALS
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables

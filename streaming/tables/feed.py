@@ -12,9 +12,19 @@ from streaming.common.arrays import to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import joined, take
 from streaming.common.timestamps import to_milliseconds
+from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTITY, OFFSETS, PAUSES, TIMESTAMP
 from streaming.tables.folding import value_columns
-from streaming.tables.select import Queryable, is_one_of, names, select, stream, written_after, written_until
+from streaming.tables.select import (
+    Queryable,
+    is_of_topics,
+    is_one_of,
+    names,
+    select,
+    stream,
+    written_after,
+    written_until,
+)
 
 HISTORY: Final = pa.schema(
     [
@@ -129,14 +139,15 @@ _EVENT: Final = """
 def read_steps(
     changes: Queryable,
     groups: Sequence[str] | None,
+    topics: Sequence[TopicPartitions] = (),
     *,
     up_to: int,
     since: int | None = None,
     until: int | None = None,
     events: Sequence[str] = (),
 ) -> pa.Table:
-    """Return the steps of the committed offsets of groups (None: all; schema `HISTORY`), in order, up to a
-    sequence.
+    """Return the steps of the committed offsets of groups (None: all) and topics (none: all; schema
+    `HISTORY`), in order, up to a sequence.
 
     `since` and `until` (ms, inclusive) limit the time, `events` the kinds of steps. Several commits of one
     key in one batch are one step, with the values of the last commit and their number.
@@ -150,7 +161,7 @@ def read_steps(
                 "{COMMITS.name}", "cause", "after"['metadata'] AS "metadata",
                 "after"['commit_timestamp'] AS "commit_timestamp", "sequence",
                 "before"['committed_offset'] AS "earlier"
-            FROM changes WHERE {_of_offsets(groups, up_to, since, until)} AND {was_held}
+            FROM changes WHERE {_of_offsets(groups, up_to, since, until, topics)} AND {was_held}
         ) AS steps
         WHERE {is_one_of("event", events) if events else "true"}
         ORDER BY "sequence", "group", "topic", "partition"
@@ -168,6 +179,7 @@ def read_steps(
 def commits_between(
     changes: Queryable,
     groups: Sequence[str] | None,
+    topics: Sequence[TopicPartitions] = (),
     *,
     up_to: int,
     since: int,
@@ -179,7 +191,7 @@ def commits_between(
     The commits of a key are in the order of the log, unless `in_order` is false. Of one batch only the last
     commit of each key is included.
     """
-    rows = select(_commits_sql(groups, up_to, since, until), changes=changes).cast(COMMITTED)
+    rows = select(_commits_sql(groups, up_to, since, until, topics), changes=changes).cast(COMMITTED)
     return take(rows, np.argsort(to_numbers(rows["sequence"]), kind="stable")) if in_order else rows
 
 
@@ -194,7 +206,13 @@ def commit_pieces(
 _COMMITS_BYTES: Final = 32 * 1024 * 1024
 
 
-def _commits_sql(groups: Sequence[str] | None, up_to: int, since: int, until: int | None) -> str:
+def _commits_sql(
+    groups: Sequence[str] | None,
+    up_to: int,
+    since: int,
+    until: int | None,
+    topics: Sequence[TopicPartitions] = (),
+) -> str:
     return f"""
         SELECT {names(KEY_NAMES)},
             CASE WHEN "after"['unreadable_source_offset'] IS NULL THEN "after"['committed_offset'] END
@@ -203,18 +221,25 @@ def _commits_sql(groups: Sequence[str] | None, up_to: int, since: int, until: in
                 AS "committed_at",
             "batch_time" AS "written_at", "op" = 'remove' AS "is_removed",
             "before"['committed_offset'] AS "offset_before", "source_partition", "source_offset", "sequence"
-        FROM changes WHERE {_of_offsets(groups, up_to, since, until)}
+        FROM changes WHERE {_of_offsets(groups, up_to, since, until, topics)}
         """
 
 
-def commits_by_hour(changes: Queryable, groups: Sequence[str], *, up_to: int, since: int) -> pa.Table:
+def commits_by_hour(
+    changes: Queryable,
+    groups: Sequence[str],
+    topics: Sequence[TopicPartitions] = (),
+    *,
+    up_to: int,
+    since: int,
+) -> pa.Table:
     """Read the number of commits and changes of offsets in each hour (UTC) since a moment (ms), up to a
     sequence (schema `COMMITS_BY_HOUR`), in order."""
     rows = select(
         f"""
         SELECT date_trunc('hour', "batch_time") AS "hour", sum("{COMMITS.name}") AS "commits",
             count(*) AS "changes"
-        FROM changes WHERE {_of_offsets(groups, up_to, since)}
+        FROM changes WHERE {_of_offsets(groups, up_to, since, topics=topics)}
         GROUP BY 1 ORDER BY 1
         """,
         changes=changes,
@@ -240,9 +265,15 @@ def pauses_since(
     return rows.cast(PAUSES)
 
 
-def _of_offsets(groups: Sequence[str] | None, up_to: int, since: int | None, until: int | None = None) -> str:
+def _of_offsets(
+    groups: Sequence[str] | None,
+    up_to: int,
+    since: int | None,
+    until: int | None = None,
+    topics: Sequence[TopicPartitions] = (),
+) -> str:
     conditions = [
-        f""""kind" = 'offset' AND "sequence" <= {up_to}""",
+        f""""kind" = 'offset' AND "sequence" <= {up_to} AND {is_of_topics(topics)}""",
         *([] if groups is None else [is_one_of("group", groups)]),
         *([] if since is None else [written_after(since - 1)]),
         *([] if until is None else [written_until(until)]),
@@ -253,6 +284,7 @@ def _of_offsets(groups: Sequence[str] | None, up_to: int, since: int | None, unt
 def rewinds_between(
     changes: Queryable,
     groups: Sequence[str] | None = None,
+    topics: Sequence[TopicPartitions] = (),
     *,
     after: int,
     up_to: int,
@@ -270,7 +302,7 @@ def rewinds_between(
             "after"['topic_id'] AS "topic_id", "before"['topic_id'] AS "topic_id_before",
             "batch_time" AS "written_at", "source_partition", "source_offset", "sequence"
         FROM changes
-        WHERE "sequence" > {after} AND {_of_offsets(groups, up_to, since, until)} AND "op" = 'set'
+        WHERE "sequence" > {after} AND {_of_offsets(groups, up_to, since, until, topics)} AND "op" = 'set'
             AND "after"['committed_offset'] < "before"['committed_offset']
         ORDER BY "sequence", "source_offset"
         """,

@@ -29,9 +29,10 @@ from streaming.common.arrays import from_numbers, from_texts, to_numbers, where
 from streaming.common.keys import KEY_NAMES, key_codes, leading
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
+from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import CORES, NewFiles, removal, write_files
-from streaming.tables.select import Queryable, is_one_of, names, select, stream
+from streaming.tables.select import Queryable, is_of_topics, is_one_of, names, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
 """The application id under which a folded table keeps its mark."""
@@ -117,13 +118,14 @@ def rows_at(
     sequence: int,
     groups: Sequence[str] | None,
     columns: pa.Schema | None = None,
+    topics: Sequence[TopicPartitions] = (),
 ) -> pa.Table:
     """Return the live rows of groups (None: all) as of a sequence: the columns `ROWS`, or some of them, with
-    at least the keys and source_partition.
+    at least the keys and source_partition. `topics` (none: all) limit offsets.
 
     Undoing is exact as long as a group keeps to one offsets partition, as it does in Kafka's own topic.
     """
-    return _live(name, base, changes, sequence, groups, columns or ROWS[name])
+    return _live(name, base, changes, sequence, groups, columns or ROWS[name], topics)
 
 
 def keys_at(
@@ -141,14 +143,22 @@ def _live(
     sequence: int,
     groups: Sequence[str] | None,
     columns: pa.Schema,
+    topics: Sequence[TopicPartitions] = (),
 ) -> pa.Table:
     mark = fold_mark(base)
-    held = _held(base, groups, columns)
+    held = _held(base, groups, columns, topics)
     if sequence == mark:
         return held
     low, high = sorted((mark, sequence))
     changed = _changed(
-        name, changes, above=low, up_to=high, is_undone=sequence < mark, groups=groups, columns=columns
+        name,
+        changes,
+        above=low,
+        up_to=high,
+        is_undone=sequence < mark,
+        groups=groups,
+        columns=columns,
+        topics=topics,
     )
     return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
 
@@ -306,8 +316,11 @@ def _portions(sizes: Mapping[int, int]) -> list[list[int]]:
 # --- changes ---------------------------------------------------------------------------------------------
 
 
-def _held(base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema) -> pa.Table:
-    rows = select(f"SELECT {names(columns.names)} FROM base WHERE {_in_buckets(base, groups)}", base=base)
+def _held(
+    base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema, topics: Sequence[TopicPartitions]
+) -> pa.Table:
+    wanted = f"{_in_buckets(base, groups)} AND {is_of_topics(topics)}"
+    rows = select(f"SELECT {names(columns.names)} FROM base WHERE {wanted}", base=base)
     return rows.cast(columns)
 
 
@@ -327,6 +340,7 @@ def _changed(
     is_undone: bool,
     groups: Sequence[str] | None = None,
     columns: pa.Schema | None = None,
+    topics: Sequence[TopicPartitions] = (),
 ) -> pa.Table:
     """Return the keys that changed between two sequences: `columns` of `ROWS` (None: all), and `is_absent`.
 
@@ -336,7 +350,8 @@ def _changed(
     """
     columns = ROWS[name] if columns is None else columns
     value: Value = "before" if is_undone else "after"
-    wanted = "true" if groups is None else is_one_of("group", groups)
+    of_groups = "true" if groups is None else is_one_of("group", groups)
+    wanted = f"{of_groups} AND {is_of_topics(topics)}"
     sql = _changes_sql(name, value, columns, above, up_to, wanted)
     # at once: the cast takes as much memory again
     rows = select(sql, changes=changes).cast(_change_schema(columns))

@@ -5,6 +5,7 @@ a dozen. So its changes are read once; later requests read only the newer ones.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from threading import Lock
@@ -16,14 +17,15 @@ from deltalake import DeltaTable
 
 from streaming.common.arrays import no_rows
 from streaming.common.timestamps import to_milliseconds
+from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import CHANGES
 from streaming.tables.feed import REWINDS, rewinds_between
 from streaming.tables.progress_rows import history_start
-from streaming.tables.select import HeldRows, is_one_of, names, select
+from streaming.tables.select import HeldRows, is_of_topics, is_one_of, names, select
 
 _MOST_ROWS: Final = 20_000
-"""Rows held at most, of about 2 kB each with what the engine keeps beside them. A group with more rows is not
-held."""
+"""Rows held at most, of about 2 kB each with what the engine keeps beside them. Of a group with
+more rows, those of single offsets may be held."""
 
 _MOST_GROUPS: Final = 1_000  # including groups with too many rows, of which none is held
 
@@ -46,13 +48,13 @@ class _Held:
     count: int = 0
     lock: Lock = field(default_factory=Lock)
 
-    def extend(self, changes: DeltaTable, group: str, sequence: int, most_rows: int) -> None:
-        """Read the changes up to a sequence, unless they are held."""
+    def extend(self, changes: DeltaTable, condition: str, sequence: int, most_rows: int) -> None:
+        """Read the changes that match a condition up to a sequence, unless they are held."""
         with self.lock:
             if self.rows is None or self.sequence >= sequence:
                 return
             left = most_rows - self.count
-            newer = _changes_of(changes, group, above=self.sequence, up_to=sequence, most=left + 1)
+            newer = _changes_of(changes, condition, above=self.sequence, up_to=sequence, most=left + 1)
             if len(newer) > left:
                 self.rows, self.count = None, 0
                 return
@@ -93,18 +95,21 @@ class HeldChanges:
         self._held: OrderedDict[tuple[_Contents, str], _Held] = OrderedDict()
         self._lock: Final = Lock()
 
-    def of(self, changes: DeltaTable, group: str, sequence: int) -> HeldRows | None:
+    def of(
+        self, changes: DeltaTable, group: str, sequence: int, topics: Sequence[TopicPartitions] = ()
+    ) -> HeldRows | None:
         """Return the changes of a group with all those up to a sequence, and perhaps newer ones; None: they
-        are too many.
+        are too many. With `topics`, only those of its offsets of these.
 
         Raises `QueryFailedError`, and `OSError` if there is no place for a temporary file.
         """
-        key = _contents_of(changes), group
+        condition = f"{is_one_of('group', [group])} AND {is_of_topics(topics)}"
+        key = _contents_of(changes), condition
         with self._lock:
             held = self._held.setdefault(key, _Held())
             self._held.move_to_end(key)
         try:
-            held.extend(changes, group, sequence, self._most_rows)
+            held.extend(changes, condition, sequence, self._most_rows)
         except BaseException:
             with self._lock:
                 self._held.pop(key, None)
@@ -118,10 +123,10 @@ class HeldChanges:
         return held.rows
 
 
-def _changes_of(changes: DeltaTable, group: str, *, above: int, up_to: int, most: int) -> pa.Table:
+def _changes_of(changes: DeltaTable, condition: str, *, above: int, up_to: int, most: int) -> pa.Table:
     sql = f"""
         SELECT {names(_COLUMNS.names)} FROM changes
-        WHERE {is_one_of("group", [group])} AND "sequence" > {above} AND "sequence" <= {up_to}
+        WHERE {condition} AND "sequence" > {above} AND "sequence" <= {up_to}
         LIMIT {most}
         """
     return select(sql, changes=changes).cast(_COLUMNS)

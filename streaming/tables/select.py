@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
+from streaming.common.topics import TopicPartitions, topics_by_partitions
 from streaming.model.errors import OffsetlakeError
 from streaming.tables.storage_errors import advice_about, without_answers
 
@@ -140,6 +141,17 @@ def names(columns: Sequence[str]) -> str:
 def is_one_of(column: str, values: Sequence[str] | Sequence[int]) -> str:
     """Return the SQL condition that a column has one of these values; false for none."""
     return f'"{column}" IN ({", ".join(map(_literal, values))})' if values else "false"
+
+
+def is_of_topics(topics: Sequence[TopicPartitions]) -> str:
+    """Return the SQL condition that a row (with topic and partition) is of one of these; no topics: all
+    rows."""
+    some = [
+        is_one_of("topic", named)
+        + ("" if partitions is None else f" AND {is_one_of('partition', sorted(partitions))}")
+        for partitions, named in topics_by_partitions(topics).items()
+    ]
+    return f"({' OR '.join(some)})" if some else "true"
 
 
 def _timestamp(milliseconds: int) -> str:

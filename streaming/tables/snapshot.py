@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from streaming.common.arrays import from_numbers, from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
 from streaming.common.timestamps import to_timestamps
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.model.completeness import Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, KEY
@@ -111,7 +112,7 @@ class OpenTables:
         self._root = root
         self._others: dict[str, DeltaTable | None] = {}
         self._bases = {name: (base, changes) for name, base in bases.items()}
-        self._held = dict[str, HeldRows]()
+        self._held = dict[tuple[str, tuple[TopicPartitions, ...]], HeldRows]()
 
     def base(self, name: str) -> tuple[DeltaTable, DeltaTable]:
         """Return a folded table, and a version of `changes` with all changes between its mark and any batch
@@ -126,16 +127,22 @@ class OpenTables:
             self._bases[name] = base, self._root.delta("changes") if is_ahead else self.changes
         return self._bases[name]
 
-    def hold(self, group: str, held: HeldChanges) -> None:
-        """Read the changes of a group from memory from now on; see `HeldChanges.of`."""
+    def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
+        """Read the changes of a group from memory from now on, or, if they are too many, those of its offsets
+        of `topics`; see `HeldChanges.of`."""
         with suppress(OSError):  # no place for a temporary file: the tables are read
-            if (rows := held.of(self.changes, group, self.newest.sequence)) is not None:
-                self._held[group] = rows
+            for some in dict.fromkeys([(), tuple(topics)]):
+                if (rows := held.of(self.changes, group, self.newest.sequence, some)) is not None:
+                    self._held[group, some] = rows
+                    return
 
-    def changes_of(self, groups: Sequence[str] | None) -> Queryable:
-        """Return where to read the changes of groups (None: all)."""
+    def changes_of(self, groups: Sequence[str] | None, topics: Sequence[TopicPartitions] = ()) -> Queryable:
+        """Return where to read the changes of groups (None: all), or those of their offsets of `topics`."""
         [*named] = groups or ()
-        return self._held.get(named[0], self.changes) if len(named) == 1 else self.changes
+        if len(named) != 1:
+            return self.changes
+        whole = self._held.get((named[0], ()), self.changes)
+        return self._held.get((named[0], tuple(topics)), whole)
 
     def other(self, name: str) -> DeltaTable | None:
         """Return a table that is not written with the batches; None: not created yet."""
@@ -194,9 +201,10 @@ class Snapshot:
         """Return the same tables as of an earlier batch, given its progress."""
         return Snapshot(self._tables, up_to=progress)
 
-    def hold(self, group: str, held: HeldChanges) -> None:
-        """Read the changes of a group from memory from now on; see `HeldChanges.of`."""
-        self._tables.hold(group, held)
+    def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
+        """Read the changes of a group, or only those of `topics`, from memory from now on; see
+        `OpenTables.hold`."""
+        self._tables.hold(group, held, topics)
 
     @property
     def complete_within_ms(self) -> int:
@@ -282,10 +290,16 @@ class Snapshot:
         newer = topics_subscribed(changes, after=mark, up_to=up_to)
         return pa.concat_tables([held, newer]).group_by(["topic"]).aggregate([])
 
-    def offsets(self, groups: Sequence[str] | None = None, *, columns: pa.Schema | None = None) -> pa.Table:
-        """Read the live offsets of groups (None: all; schema `OFFSETS`, or some of its columns with at least
-        `KEY` and source_partition), in no order."""
-        return self._rows("offsets", groups, columns)
+    def offsets(
+        self,
+        groups: Sequence[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        columns: pa.Schema | None = None,
+    ) -> pa.Table:
+        """Read the live offsets of groups (None: all) and topics (none: all; schema `OFFSETS`, or some of its
+        columns with at least `KEY` and source_partition), in no order."""
+        return _of_topics(topics, lambda few: self._rows("offsets", groups, columns, few))
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the live groups (None: all; schema `GROUPS`), in no order."""
@@ -329,49 +343,67 @@ class Snapshot:
     def history(
         self,
         groups: Sequence[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
         *,
         since: int | None = None,
         until: int | None = None,
         events: Sequence[str] = (),
     ) -> pa.Table:
-        """Read the steps of the committed offsets of groups (None: all) up to this batch (schema `HISTORY`).
+        """Read the steps of the committed offsets of groups (None: all) and topics (none: all) up to this
+        batch (schema `HISTORY`).
 
         `since` and `until` (ms, inclusive) limit the time, `events` the kinds of steps.
         """
 
-        def steps(of: Sequence[str] | None) -> pa.Table:
+        def steps(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
             return read_steps(
-                self._tables.changes_of(of), of, up_to=up_to, since=since, until=until, events=events
+                self._tables.changes_of(of, few),
+                of,
+                few,
+                up_to=up_to,
+                since=since,
+                until=until,
+                events=events,
             )
 
-        return _of(groups, steps)
+        return _of_topics(topics, lambda few: _of(groups, partial(steps, few)))
 
-    def commits_by_hour(self, groups: Sequence[str], *, since: int) -> pa.Table:
-        """Read the number of commits and changes of offsets of groups in each hour (UTC) since a moment (ms;
-        schema `COMMITS_BY_HOUR`)."""
+    def commits_by_hour(
+        self, groups: Sequence[str], topics: Sequence[TopicPartitions] = (), *, since: int
+    ) -> pa.Table:
+        """Read the number of commits and changes of offsets of a few groups and topics (none: all) in each
+        hour (UTC) since a moment (ms; schema `COMMITS_BY_HOUR`)."""
         return commits_by_hour(
-            self._tables.changes_of(groups), groups, up_to=self.progress.sequence, since=since
+            self._tables.changes_of(groups, topics), groups, topics, up_to=self.progress.sequence, since=since
         )
 
     def commits(
         self,
         groups: Sequence[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
         *,
         since: int,
         until: int | None = None,
         in_order: bool = True,
     ) -> pa.Table:
-        """Read the commits of groups (None: all) up to this batch (schema `COMMITTED`) between two moments
-        (ms, inclusive); the commits of a key are in the order of the log, unless `in_order` is false."""
+        """Read the commits of groups (None: all) and topics (none: all) up to this batch (schema `COMMITTED`)
+        between two moments (ms, inclusive); the commits of a key are in the order of the log, unless
+        `in_order` is false."""
 
-        def commits(of: Sequence[str] | None) -> pa.Table:
+        def commits(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
             up_to = self.progress.sequence
             return commits_between(
-                self._tables.changes_of(of), of, up_to=up_to, since=since, until=until, in_order=in_order
+                self._tables.changes_of(of, few),
+                of,
+                few,
+                up_to=up_to,
+                since=since,
+                until=until,
+                in_order=in_order,
             )
 
-        return _of(groups, commits)
+        return _of_topics(topics, lambda few: _of(groups, partial(commits, few)))
 
     def commit_pieces(
         self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
@@ -396,20 +428,28 @@ class Snapshot:
     def rewinds(
         self,
         groups: Sequence[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
         *,
         after: int = -1,
         since: int,
         until: int | None = None,
     ) -> pa.Table:
-        """Read the commits of lower offsets (schema `REWINDS`) of groups (None: all) in changes after a
-        sequence, written between two moments (ms), in the order of the log."""
-        up_to = self.progress.sequence
-        return _of(
-            groups,
-            lambda of: rewinds_between(
-                self._tables.changes_of(of), of, after=after, up_to=up_to, since=since, until=until
-            ),
-        )
+        """Read the commits of lower offsets (schema `REWINDS`) of groups (None: all) and topics (none: all)
+        in changes after a sequence, written between two moments (ms), in the order of the log."""
+
+        def rewinds(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
+            up_to = self.progress.sequence
+            return rewinds_between(
+                self._tables.changes_of(of, few),
+                of,
+                few,
+                after=after,
+                up_to=up_to,
+                since=since,
+                until=until,
+            )
+
+        return _of_topics(topics, lambda few: _of(groups, partial(rewinds, few)))
 
     def recent_rewinds(self, held: HeldRewinds, *, since: int) -> pa.Table:
         """As `rewinds` of all groups since a moment (ms), reading only what is not held; see
@@ -455,12 +495,18 @@ class Snapshot:
             groups, lambda of: removals_of(self._tables.changes_of(of), of, up_to=self.progress.sequence)
         )
 
-    def _rows(self, name: str, groups: Sequence[str] | None, columns: pa.Schema | None = None) -> pa.Table:
+    def _rows(
+        self,
+        name: str,
+        groups: Sequence[str] | None,
+        columns: pa.Schema | None = None,
+        topics: Sequence[TopicPartitions] = (),
+    ) -> pa.Table:
         base, changes = self._tables.base(name)
 
         def rows(of: Sequence[str] | None) -> pa.Table:
-            own = self._tables.changes_of(of) if changes is self._changes else changes
-            return rows_at(name, base, own, self.progress.sequence, of, columns)
+            own = self._tables.changes_of(of, topics) if changes is self._changes else changes
+            return rows_at(name, base, own, self.progress.sequence, of, columns, topics)
 
         return _of(groups, rows)
 
@@ -504,3 +550,12 @@ def _of(groups: Sequence[str] | None, read: Callable[[Sequence[str] | None], pa.
     if groups is None or len(groups) <= _MOST_NAMED:
         return read(groups)
     return (rows := read(None)).filter(pc.is_in(rows["group"], value_set=from_texts(groups)))
+
+
+def _of_topics(
+    topics: Sequence[TopicPartitions], read: Callable[[Sequence[TopicPartitions]], pa.Table]
+) -> pa.Table:
+    """As `_of`, of topics and partitions (none: all)."""
+    if sum(1 + len(one.partitions or ()) for one in topics) <= _MOST_NAMED:
+        return read(topics)
+    return of_topics(read(()), topics)

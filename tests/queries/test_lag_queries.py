@@ -13,6 +13,7 @@ from sampled_logs import Log, sample, timed
 from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, MINUTE_MS, day_of, from_ms, now_ms, to_ms
+from streaming.common.topics import TopicPartitions
 from streaming.lag.health import GROUP_HEALTH
 from streaming.lag.log_ranges import LAG
 from streaming.lag.restoring import LOG_UNKNOWN, RECREATED, START_PASSED
@@ -23,7 +24,6 @@ from streaming.model.schemas import LOG_ENDS, OFFSETS
 from streaming.queries import lag_rows
 from streaming.queries.bound import lag
 from streaming.queries.lag import LagQueries
-from streaming.queries.names import TopicPartitions
 from streaming.tables.feed import HISTORY
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables

@@ -9,6 +9,7 @@ from log_end_rows import Sample, gone, of_topic, rows_of
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, LAST_MS
+from streaming.common.topics import TopicPartitions
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.model.progress import PartitionProgress, Retention
 from streaming.queries.bound.leftovers import list_leftovers
@@ -23,7 +24,6 @@ from streaming.queries.leftovers import (
     by_topic,
     left_over,
 )
-from streaming.queries.names import TopicPartitions
 from streaming.serve.assessment.rows import group_rows, offset_rows
 from streaming.serve.memory.tailer import Tailer
 from streaming.settings.reading import read_settings

@@ -8,6 +8,7 @@ import pytest
 from table_batches import Batch, Row, append, group, heartbeat, offset
 
 from streaming.common.times import from_ms, now_ms
+from streaming.common.topics import TopicPartitions
 from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Reached
@@ -15,7 +16,6 @@ from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
 from streaming.queries.as_of import AsOf, IncompleteError, partitions_of
 from streaming.queries.lag import LagQueries
-from streaming.queries.names import TopicPartitions
 from streaming.queries.offsets import OffsetQueries
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import HistoryGoneError

@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.model.errors import MisuseError
 from streaming.model.schemas import KEY
-from streaming.queries.names import (
-    KnownNames,
-    Missing,
-    NameSearch,
-    TopicPartitions,
-    is_pattern,
-    matching,
-    of_topics,
-)
+from streaming.queries.names import KnownNames, Missing, NameSearch, is_pattern, matching
 
 Key = tuple[str, str | None, int | None]
 KEYS: list[Key] = [

@@ -9,9 +9,9 @@ from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.assessment.owners import OWNER
 from streaming.common.times import MINUTE_MS, from_ms, now_ms
+from streaming.common.topics import TopicPartitions
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
-from streaming.queries.names import TopicPartitions
 from streaming.queries.offsets import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.tables.tables import Tables

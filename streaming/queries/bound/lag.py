@@ -24,6 +24,7 @@ from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
 from streaming.common.timestamps import to_milliseconds, to_timestamps
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.health import group_health, with_columns
 from streaming.lag.health_rules import HealthRules
 from streaming.lag.log_ranges import with_log_ends
@@ -39,7 +40,7 @@ from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.offsets import sorted_by
-from streaming.queries.names import KnownNames, TopicPartitions, of_topics
+from streaming.queries.names import KnownNames
 from streaming.tables.feed import EVENTS
 from streaming.tables.log_ends import NEWEST_ENDS, TOPICS_OVER_TIME
 from streaming.tables.snapshot import Snapshot
@@ -118,8 +119,8 @@ class SnapshotLagQueries:
         at = self.at
         # a step backwards may be a commit to a recreated topic
         read = {*events, "rewind"} if "commit" in events else events
-        steps = of_topics(at.history(groups, since=since, until=until, events=sorted(read)), topics)
-        steps = self._with_commits_to_new_topics(steps, groups, until)
+        steps = at.history(groups, topics, since=since, until=until, events=sorted(read))
+        steps = self._with_commits_to_new_topics(steps, groups, topics, until)
         if events:
             steps = steps.filter(pc.is_in(steps["event"], value_set=pa.array(sorted(events), pa.string())))
         about = AsOf.at(groups, at)
@@ -148,7 +149,9 @@ class SnapshotLagQueries:
         """As `LagQueries.lag_over_time`; unless `is_timed`, the two columns of the lag time are null."""
         moments = self._moments(since, until, every_ms)
         start, end = int(moments[0]), int(moments[-1])
-        commits, about = self._commits(groups, topics, since=start, until=end)
+        about = AsOf.at(groups, self.at)
+        read = self.at.commits(groups, topics, since=start - self.max_age_ms + 1)
+        commits = self._commits(read, about, groups, topics, since=start, until=end)
         runs, own = CommitRuns.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
         numbered = own.append_column("number", from_numbers(np.arange(len(own))))
         order = to_numbers(sorted_by(numbered, *KEY_NAMES)["number"])
@@ -169,7 +172,9 @@ class SnapshotLagQueries:
             to_timestamps(from_numbers(runs.at[lasts])),
         ]
         table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        table, about = self._along(table, "at", about, partial(assess_lag_along, is_timed=is_timed))
+        table, about = self._along(
+            table, "at", about, partial(assess_lag_along, commits=read, is_timed=is_timed)
+        )
         return Answer(table, about, about.loading_of(groups))
 
     def names(self, groups: Sequence[str] | None = None) -> KnownNames:
@@ -200,7 +205,9 @@ class SnapshotLagQueries:
     ) -> Answer:
         moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
         start, end = int(moments[0]), int(moments[-1])
-        commits, about = self._commits(groups, topics, since=first_needed(start, self.rules), until=end)
+        about, first = AsOf.at(groups, self.at), first_needed(start, self.rules)
+        read = self.at.commits(groups, topics, since=first + 1)
+        commits = self._commits(read, about, groups, topics, since=first, until=end)
         rows = assess_health_changes(
             self.at,
             commits,
@@ -220,7 +227,7 @@ class SnapshotLagQueries:
         until: int | None = None,
     ) -> Answer:
         end = self.at.moment if until is None else until
-        return self.rewinds_among(of_topics(self.at.rewinds(groups, since=since, until=end), topics), groups)
+        return self.rewinds_among(self.at.rewinds(groups, topics, since=since, until=end), groups)
 
     def rewinds_among(self, rows: pa.Table, groups: Sequence[str] | None = None) -> Answer:
         """Return the rewinds among commits of lower offsets (schema `REWINDS`) of groups (None: all): those
@@ -231,14 +238,18 @@ class SnapshotLagQueries:
         return Answer(with_who(back, who), about, about.loading_of(groups))
 
     def _with_commits_to_new_topics(
-        self, steps: pa.Table, groups: Sequence[str] | None, until: int | None
+        self,
+        steps: pa.Table,
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions],
+        until: int | None,
     ) -> pa.Table:
         """Change the event of a `rewind` to `commit` if its topic was recreated since the commit before."""
         is_back = to_mask(pc.equal(steps["event"], "rewind"))
         if not is_back.any():
             return steps
         first = int(to_numbers(to_milliseconds(steps["batch_time"]))[is_back].min())
-        back = self.at.rewinds(groups, since=first, until=until)
+        back = self.at.rewinds(groups, topics, since=first, until=until)
         back = back.filter(from_mask(self._of_other_log(back)))
         named = ["sequence", *KEY_NAMES]
         recreated = set(zip(*(back[name].to_pylist() for name in named), strict=True))
@@ -280,9 +291,8 @@ class SnapshotLagQueries:
     ) -> Answer:
         terms = Terms(max_age_ms=self.max_age_ms, rules=self.rules)
         about = AsOf.at(groups, self.at)
-        positions, own = lag_rows.positions(self.at, about, groups)
-        rows = of_topics(positions, topics)
-        rows = assess(self.at, rows, facts, moment=about.moment, terms=terms, groups=own)
+        positions, own = lag_rows.positions(self.at, about, groups, topics)
+        rows = assess(self.at, positions, facts, moment=about.moment, terms=terms, groups=own)
         return Answer(rows, about, about.loading_of(groups))
 
     def _answer(
@@ -293,24 +303,26 @@ class SnapshotLagQueries:
     ) -> Answer:
         """Return `more` of the offsets of groups whose offsets partition is loaded, in no order."""
         about = AsOf.at(groups, self.at)
-        offsets = of_topics(about.of_loaded(self.at.offsets(groups)), topics)
+        offsets = about.of_loaded(self.at.offsets(groups, topics))
         return Answer(more(about, offsets), about, about.loading_of(groups))
 
     def _commits(
         self,
+        read: pa.Table,
+        about: AsOf,
         groups: Sequence[str] | None,
         topics: Sequence[TopicPartitions],
         *,
         since: int,
         until: int,
-    ) -> tuple[pa.Table, AsOf]:
-        """Read the commits of groups between two moments (ms), and their committed offsets before."""
-        about = AsOf.at(groups, self.at)
-        base = lag_rows.base_commits(self.at, about, groups, since)
-        rows = self.at.commits(groups, since=since + 1)
-        is_then = pc.less_equal(to_milliseconds(rows["committed_at"]), until)
-        rows = about.of_loaded(rows.filter(is_then)).select(COMMITS.names)
-        return of_topics(pa.concat_tables([base, rows]), topics), about
+    ) -> pa.Table:
+        """Return the commits of groups between two moments (ms) among those that were `read`, and their
+        committed offsets before."""
+        base = lag_rows.base_commits(self.at, about, groups, topics, since)
+        is_late = pc.greater(read["written_at"], to_timestamps(from_numbers(np.array([since])))[0])
+        is_then = pc.and_(is_late, pc.less_equal(to_milliseconds(read["committed_at"]), until))
+        rows = about.of_loaded(read.filter(is_then)).select(COMMITS.names)
+        return pa.concat_tables([base, rows])
 
     def _along(
         self, rows: pa.Table, at: str, about: AsOf, assess_lag: Callable[..., pa.Table]

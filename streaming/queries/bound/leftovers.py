@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from streaming.assessment.assess import Facts, assess
 from streaming.common.times import DAY_MS
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.positions import topics_in
 from streaming.model.schemas import OFFSETS
 from streaming.queries.as_of import AsOf
@@ -18,7 +19,6 @@ from streaming.queries.expiring import (
     retention_remarks,
 )
 from streaming.queries.leftovers import NEEDED, by_topic, left_over
-from streaming.queries.names import TopicPartitions, of_topics
 from streaming.settings.model import ExpirySettings
 from streaming.tables.log_ends import milliseconds
 from streaming.tables.snapshot import Snapshot

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import numbered
 from streaming.common.pieces import take
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.queries.answers import (
     Answer,
     DescribedGroup,
@@ -24,7 +25,7 @@ from streaming.queries.answers import (
 )
 from streaming.queries.as_of import LOAD_IN_PROGRESS, AsOf
 from streaming.queries.members import member_rows, with_topic_names
-from streaming.queries.names import KnownNames, TopicPartitions, of_topics
+from streaming.queries.names import KnownNames
 from streaming.tables.snapshot import Among, Snapshot
 
 INVALID_GROUP_ID: Final = "INVALID_GROUP_ID"

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from streaming.common.times import parse_moment
+from streaming.common.topics import TopicPartitions
 from streaming.lag.health_rules import HealthRules
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.queries.as_of import AsOf
@@ -212,16 +213,23 @@ class Asked:
         found: T = held[key]
         return found
 
-    def ask(self, question: "Callable[[AskedTables], T]", *, about: str | None = None) -> T:
+    def ask(
+        self,
+        question: "Callable[[AskedTables], T]",
+        *,
+        about: str | None = None,
+        topics: Sequence[TopicPartitions] = (),
+    ) -> T:
         """Return the answer of one snapshot of the tables, as of the moment asked for.
 
-        The changes of the group that it is `about` are held in memory, also for later requests.
+        The changes of the group that it is `about` are held in memory, also for later requests; if they are
+        too many, only those of its offsets of `topics`.
         """
         cluster = self.cluster
 
         def ask(at: Snapshot) -> T:
             if about is not None:
-                at.hold(about, cluster.held)
+                at.hold(about, cluster.held, topics)
             return question(AskedTables(at, cluster.settings))
 
         return cluster.tables.ask(ask, as_of=self.as_of, now=self.now)

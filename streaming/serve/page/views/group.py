@@ -1,6 +1,6 @@
 """`/group`: one group now or at a past moment, and its history as a part of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from streaming.assessment.assess import Facts
 from streaming.common.arrays import Index, no_rows, to_numbers
 from streaming.common.times import HOUR_MS, iso
 from streaming.common.timestamps import to_milliseconds
+from streaming.common.topics import TopicPartitions
 from streaming.lag.health import GROUP_HEALTH, group_health
 from streaming.lag.rewinds import brief_words_of
 from streaming.lag.summary import lag_by
@@ -86,9 +87,10 @@ def group_found(asked: Asked) -> GroupFound:
     return found
 
 
-def find_group(asked: Asked) -> GroupFound:
-    """Return the group that an address names, without a row and positions if there is none."""
-    return _from_memory(asked) if asked.as_of is None else _from_tables(asked)
+def find_group(asked: Asked, topics: Sequence[TopicPartitions] = ()) -> GroupFound:
+    """Return the group that an address names, without a row and positions if there is none; its positions
+    are at least those of `topics` (none: all)."""
+    return _from_memory(asked) if asked.as_of is None else _from_tables(asked, topics)
 
 
 def _from_memory(asked: Asked) -> GroupFound:
@@ -110,8 +112,8 @@ def _from_memory(asked: Asked) -> GroupFound:
     )
 
 
-def _from_tables(asked: Asked) -> GroupFound:
-    """Return the group as of the moment asked for."""
+def _from_tables(asked: Asked, topics: Sequence[TopicPartitions] = ()) -> GroupFound:
+    """Return the group as of the moment asked for, with its positions of some topics (none: all)."""
     group = group_of(asked)
 
     def ask(tables: AskedTables) -> GroupFound:
@@ -119,7 +121,7 @@ def _from_tables(asked: Asked) -> GroupFound:
         facts = Facts(
             lag=True, lag_time=True, log_start=True, health=True, recreated_topic=True, expiry=retention_ms
         )
-        answer = tables.lag.assessed(facts, [group], ())
+        answer = tables.lag.assessed(facts, [group], topics)
         moment = answer.as_of.moment
         groups = with_topic_names(answer.as_of.of_loaded(tables.at.groups([group])), tables.at, moment)
         row = next(iter(groups.to_pylist()), None)

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.times import DAY_MS, HOUR_MS, iso
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
-from streaming.queries.names import TopicPartitions, of_topics
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
 from streaming.serve.page.assessed import position_rows
@@ -35,7 +35,8 @@ _STEPS: Final = 500
 
 def page(asked: Asked) -> Page:
     group, topic, partition = _key(asked)
-    found = find_group(asked)  # it may be gone: its history is not
+    own = [TopicPartitions(topic, frozenset({partition}))]
+    found = find_group(asked, own)  # it may be gone: its history is not
     if found.about.is_loading:
         found = group_found(asked)
     row = _row_of(found.positions, topic, partition)
@@ -70,11 +71,13 @@ def history(asked: Asked) -> Page:
     """Return the life of the offset: a chart, and its steps."""
     group, topic, partition = _key(asked)
     span = asked.word("span", tuple(SPANS), "day")
+    own = [TopicPartitions(topic, frozenset({partition}))]
 
     def ask(tables: AskedTables) -> Page:
-        end, own = tables.at.moment, [TopicPartitions(topic, frozenset({partition}))]
+        end = tables.at.moment
         start = tables.start(end - SPANS[span])
-        wanted, start = start, readable_since(tables.at.commits_by_hour([group], since=start), start, end)
+        hours = tables.at.commits_by_hour([group], own, since=start)
+        wanted, start = start, readable_since(hours, start, end)
         steps = tables.lag.list_history([group], own, since=start, is_timed=False)
         every_ms = max(1, (end - start) // _MOMENTS)
         series = tables.lag.lag_over_time(
@@ -108,7 +111,7 @@ def history(asked: Asked) -> Page:
             },
         )
 
-    return asked.ask(ask, about=group)
+    return asked.ask(ask, about=group, topics=own)
 
 
 def _expires_at(asked: Asked) -> int | None:
@@ -131,9 +134,9 @@ def document(asked: Asked) -> Document:
     """Return the rows of `offsetlake history GROUP --topic T:P --since`."""
     group, topic, partition = _key(asked)
     span = asked.word("span", tuple(SPANS), "day")
+    own = [TopicPartitions(topic, frozenset({partition}))]
 
     def ask(tables: AskedTables) -> Document:
-        own = [TopicPartitions(topic, frozenset({partition}))]
         answer = tables.lag.list_history([group], own, since=tables.at.moment - SPANS[span])
         if not len(answer.rows) and answer.as_of.is_loading:
             raise NotFoundError(not_there(group, answer.as_of))
@@ -144,7 +147,7 @@ def document(asked: Asked) -> Document:
             )
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
-    return asked.ask(ask, about=group)
+    return asked.ask(ask, about=group, topics=own)
 
 
 def _key(asked: Asked) -> tuple[str, str, int]:

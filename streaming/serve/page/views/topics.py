@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.arrays import from_numbers
-from streaming.queries.names import TopicPartitions
+from streaming.common.topics import TopicPartitions
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotAssessedError, NotFoundError
 from streaming.serve.page.assessed import group_rows, group_topic_rows, topic_rows
