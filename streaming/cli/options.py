@@ -315,7 +315,8 @@ def output_option(*more: Literal["document", "reset-csv"]) -> Option:
         ),
         _view_option(
             "--wide",
-            "Tables on a terminal: print all columns and full times, as in a pipe. No effect on other formats.",
+            "Tables on a terminal: print all columns and full times, as in a pipe. "
+            "No effect on other formats.",
         ),
         _view_option(
             "--utc",

@@ -88,8 +88,9 @@ def serve(
 ) -> None:
     """Serve the tables to Prometheus and to Kafka clients, until stopped (Ctrl-C or SIGTERM).
 
-    Read-only. Metrics are at /metrics. kafka-consumer-groups, Admin clients and exporters get the responses
-    of a broker, also while the brokers are down. Needs neither Spark nor a JVM.
+    The command does not change the tables. Metrics are at /metrics. kafka-consumer-groups, Admin clients and
+    exporters get the responses of a broker, also while the brokers are down. The command does not need Spark
+    or a JVM.
 
     \b
       offsetlake serve
