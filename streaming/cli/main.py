@@ -144,7 +144,7 @@ def cli() -> None:
       offsetlake check --bootstrap-server localhost:9092   whether the job can run with these brokers
       offsetlake run --bootstrap-server localhost:9092     follow the topic into the tables
       offsetlake offsets --group billing                   committed offsets of a group
-      offsetlake offsets --group billing --as-of 2h        the same, as they were two hours ago
+      offsetlake offsets --group billing --as-of 2h        committed offsets of two hours ago
       offsetlake status                                    how far the job has read
     """
 

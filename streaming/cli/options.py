@@ -77,7 +77,7 @@ table_root_option = click.option(
 cluster_option = click.option(
     "--cluster",
     metavar="NAME",
-    help="A cluster of [[serve.clusters]] in the settings; its table_root is used in place of --table-root.",
+    help="A cluster of [[serve.clusters]] in the settings; the command reads the table_root of this cluster.",
 )
 table_options = all_of(table_root_option, cluster_option)
 log_format_option = click.option(
@@ -183,7 +183,7 @@ until_option = click.option("--until", metavar="TIME", help="Only changes until 
 within_option = click.option(
     "--within",
     metavar="DURATION",
-    help="Only offsets that expire within this time, such as 24h, or whose expiry is unknown.",
+    help="Only offsets that expire within this time, such as 24h, and offsets with unknown expiry.",
 )
 
 
@@ -268,14 +268,14 @@ def _naming(option: str) -> Iterator[None]:
 def asking_options(command: Command) -> Command:
     """Add `--as-of`, `--require-complete` and `--max-age`; the command gets them as `asking`."""
 
-    @click.option("--as-of", metavar="TIME", help=f"Answer as of a past time: {_A_TIME}.")
+    @click.option("--as-of", metavar="TIME", help=f"Show the state at a past time: {_A_TIME}.")
     @click.option(
         "--require-complete", is_flag=True, help="Fail unless the data is complete (docs/tables.md)."
     )
     @click.option(
         "--max-age",
         metavar="DURATION",
-        help="Fail if the job's last heartbeat is older than this, such as 30s.",
+        help="Fail if the last heartbeat of the job is older than this, such as 30s.",
     )
     @functools.wraps(command)
     def with_asking(
@@ -296,7 +296,7 @@ def asking_options(command: Command) -> Command:
 # --- output ----------------------------------------------------------------------------------------------
 
 _EXPLAINED: Final = {
-    "document": "document: a JSON object with the rows, their state (as_of), errors and missing names",
+    "document": "document: a JSON object with rows, state of the tables (as_of), errors and missing names",
     "reset-csv": "reset-csv: for kafka-consumer-groups --reset-offsets --from-file",
 }
 
@@ -316,10 +316,12 @@ def output_option(*more: Literal["document", "reset-csv"]) -> Option:
         ),
         _view_option(
             "--wide",
-            "Table on a terminal: all columns and full times, as in a pipe. No effect on other formats.",
+            "Tables on a terminal: print all columns and full times, as in a pipe. "
+            "No effect on other formats.",
         ),
         _view_option(
-            "--utc", "Table on a terminal: full times; all times are UTC. No effect on other formats."
+            "--utc",
+            "Tables on a terminal: print full times; all times are UTC. No effect on other formats.",
         ),
     )
 

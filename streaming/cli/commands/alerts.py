@@ -52,9 +52,9 @@ def alerts(
 ) -> None:
     """List open alerts, or evaluate the rules once.
 
-    A running job evaluates the rules by itself. While it is down or still reading, alerts are suspended;
-    standard error shows this. With --evaluate, the brokers in --bootstrap-server provide log start
-    offsets (rule offset_below_log_start).
+    A running job evaluates the rules by itself. While the job is down or still reading, alerts are suspended;
+    standard error shows this. With --evaluate, the command requests log start offsets from the brokers in
+    --bootstrap-server, for the rule offset_below_log_start.
 
     \b
       offsetlake alerts

@@ -38,9 +38,9 @@ def check(
 ) -> int:
     """Check whether the job can run with these brokers: sign-in, permissions, topic, clocks.
 
-    One line per check: ok; warning (the job can run, but something will be missing); failed (it cannot run);
-    unknown (the brokers did not say). The exit code is 1 if a check failed. Nothing is written, and no group
-    is joined.
+    One line per check: ok; warning (the job can run, but something will be missing); failed (the job cannot
+    run); unknown (the brokers did not report it, or the check could not be made). The exit code is 1 if a
+    check failed. The command writes nothing and joins no group.
 
     \b
       offsetlake check --bootstrap-server localhost:9092

@@ -16,8 +16,8 @@ from streaming.model.errors import MisuseError
 def decode(file: TextIO) -> int:
     """Decode records: JSON lines {"key": hex, "value": hex or null} from FILE or standard input.
 
-    Prints one line per record: the output of Kafka's own message formatter, or {"error": {...}}. Invalid
-    input lines are reported on standard error with their number; the exit code is then 1.
+    The command prints one line per record: the output of Kafka's own message formatter, or {"error": {...}}.
+    If an input line is invalid, standard error shows its number, and the exit code is 1.
 
     \b
       echo '{"key": "000100016700017400000003", "value": null}' | offsetlake decode

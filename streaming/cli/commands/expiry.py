@@ -57,9 +57,9 @@ def expiring(
 ) -> int:
     """Show which committed offsets the brokers will drop, soonest first, with the time and the rule.
 
-    A negative time_left means that the offset is due, and dropped at the brokers' next check. With
-    --bootstrap-server or --command-config, also log start and end offsets, the lag, and how many records
-    auto.offset.reset=earliest would read again and latest would skip.
+    If TIME-LEFT is negative, the brokers drop the offset at their next check. With --bootstrap-server or
+    --command-config, the output also has log start and end offsets, the lag, and the numbers of records that
+    auto.offset.reset would repeat (earliest) or skip (latest).
 
     \b
       offsetlake expiring --within 24h
@@ -118,14 +118,15 @@ def removed(
 ) -> int:
     """Show which committed offsets were removed, when and why, with their last value.
 
-    CURRENT-OFFSET is the offset committed since the removal, if any: then nothing is lost. reset-csv contains
-    only lost offsets of existing topics, for kafka-consumer-groups (2.4 or newer). That tool refuses groups
-    with members; standard error lists them. To restore, stop the consumers, then:
+    CURRENT-OFFSET is the offset that the group committed after the removal. An offset is lost only if
+    CURRENT-OFFSET is empty. --output reset-csv prints lost offsets of existing topics, for
+    kafka-consumer-groups (2.4 or newer). That tool refuses groups with members; standard error lists these
+    groups. To restore lost offsets, stop the consumers, then:
 
     \b
       offsetlake removed --group billing --since 7d
       kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
-        (go on when #MEMBERS is 0; members that were killed count until their sessions time out)
+        (continue when #MEMBERS is 0; killed consumers remain members until their sessions time out)
       offsetlake removed billing --topic orders --output reset-csv > lost.csv
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file lost.csv --dry-run

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 @click.option(
     "--every",
     metavar="DURATION",
-    help="Instead, positions and lag at this interval, such as 5m: a series for plots. Needs --since.",
+    help="Print positions and lag at regular times instead of changes, for plots. The value is the interval, "
+    "such as 5m. Needs --since.",
 )
 @asking_options
 @answer_options
@@ -70,8 +71,9 @@ def history(
 
     Commits within a batch are merged; COMMITS is their number. `rewind` is a commit of an earlier offset
     in the same topic (the first commit to a recreated topic is a `commit`);
-    `removed` is the removal of the offset, with its cause. LAG and LAG-TIME are as of that batch, and left
-    out if computing them would take minutes. With only --event rewind, BY shows possible originators.
+    `removed` is the removal of the offset, with its cause. LAG and LAG-TIME are the values at the time of the
+    batch; they are left out if computing them would take minutes. With only --event rewind, BY shows who may
+    have committed the earlier offset.
 
     \b
       offsetlake history --event rewind --since 2h

@@ -17,7 +17,8 @@ _DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
     "--to",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Copy them into this folder, which can then be OFFSETLAKE_JARS.  [default: fill the cache]",
+    help="Copy the jars into this folder. Commands use the folder if OFFSETLAKE_JARS contains its path.  "
+    "[default: the jar cache]",
 )
 @click.option(
     "--set",
@@ -31,9 +32,9 @@ _DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
 def jars(to: Path | None, sets: "tuple[JarSet, ...]") -> None:
     """Retrieve the jars of the job and of the demo, so that they start without network access.
 
-    With --to, set OFFSETLAKE_JARS to the folder, or to a copy of it elsewhere.
+    With --to, set OFFSETLAKE_JARS to the path of the folder, or of a copy on another machine.
 
-    Each jar is compared with the SHA-256 of this release. Jars that are there already are only checked.
+    Each jar must have the SHA-256 that this release lists. Existing jars are checked, not downloaded again.
 
     \b
       offsetlake jars

@@ -82,10 +82,10 @@ def run(once: bool, **options: Any) -> None:
 @click.command()
 @_job_options
 def rebuild(**options: Any) -> None:
-    """Re-read the topic from the beginning, reconcile the tables, exit.
+    """Read the topic again from the beginning, correct the tables, then exit.
 
-    `run` does this by itself when necessary. Use it to replace a lost checkpoint, or to change the number of
-    state partitions. Stop the running job first. The tables keep their history.
+    `run` does this by itself when necessary. Use `rebuild` to replace a lost checkpoint, or to change the
+    number of state partitions. Stop the running job first. The tables keep their history.
 
     \b
       offsetlake rebuild --bootstrap-server localhost:9092

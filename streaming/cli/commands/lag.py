@@ -47,8 +47,17 @@ _WATCH_S: Final = 5.0
     show_default=True,
     help="One line per group, or per topic over all groups.",
 )
-@click.option("--min-lag", type=click.IntRange(0), metavar="N", help="Only with a lag of at least N records.")
-@click.option("--min-time", metavar="DURATION", help="Only with a lag of at least this time, such as 10m.")
+@click.option(
+    "--min-lag",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only groups or topics with a lag of at least N records.",
+)
+@click.option(
+    "--min-time",
+    metavar="DURATION",
+    help="Only groups or topics with a lag time of at least this, such as 10m.",
+)
 @click.option("--watch", is_flag=True, help=f"Repeat every {_WATCH_S:g} s, until Ctrl-C.")
 @asking_options
 @answer_options
@@ -68,10 +77,10 @@ def lag(
 ) -> int:
     """Show the lag of groups or topics, one line each, the furthest behind first.
 
-    LAG is the sum over all partitions. LAG-TIME is the age of the first unread record, in the partition that
-    is furthest behind, as of the last sample of log ends. `>=`: the actual time may be longer, or is unknown
-    for some partition. SINCE: time from which on that partition had a lag of more than `[health] min_lag` in
-    every sample; `<=`: possibly earlier.
+    LAG is the sum over all partitions. LAG-TIME is the age of the first unread record in the partition with
+    the longest lag time, at the time of the last sample of log ends. `>=`: the actual time may be longer, or
+    is unknown for some partition. SINCE: since this time, the lag of that partition has been larger than
+    `[health] min_lag` in every sample; `<=`: the lag may have begun earlier.
 
     \b
       offsetlake lag

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     default="14d",
     show_default=True,
     metavar="DURATION",
-    help="A group without members is left over after this time without commits.",
+    help="List offsets of a group without members only if it has not committed for this time.",
 )
 @click.option(
     "--commands",
     "as_commands",
     is_flag=True,
-    help="Instead of a table, print lines for a shell that remove the offsets, with kafka-consumer-groups.",
+    help="Print shell commands that remove the offsets (kafka-consumer-groups), instead of a table.",
 )
 @broker_options
 @asking_options
@@ -60,9 +60,9 @@ def leftovers(
     """Show left-over committed offsets, one line per group and topic.
 
     REASON: the group has no members, and no commits since IDLE-SINCE; the topic was deleted, or recreated
-    after the commits; or the group has members that no longer subscribe to the topic. EXPIRES-AT: when the
-    brokers drop the first of the offsets by themselves. This command changes nothing. --commands prints
-    lines for Kafka's tool: first look at what --describe shows, then delete.
+    after the commits; or the group has members, and no member subscribes to the topic any more. EXPIRES-AT:
+    the time at which the brokers drop the first of the offsets by themselves. This command changes nothing.
+    --commands prints lines for Kafka's tool: run --describe first, check the output, then delete.
 
     \b
       offsetlake leftovers

@@ -15,8 +15,8 @@ from streaming.cli.output import Format
 def maintain(table_root: str | None, cluster: str | None, output: Format, config: Path | None) -> None:
     """Compact the tables, delete rows past their retention, and delete unused files.
 
-    A running job does this by itself ([tables] maintain_every); running it beside the job is safe. Schedule
-    it if you run the job only with --once.
+    A running job does this by itself ([tables] maintain_every). It is safe to run this command while the job
+    is running. Schedule this command if you run the job only with --once.
 
     \b
       offsetlake maintain

@@ -61,11 +61,12 @@ def offsets(
 ) -> int:
     """Show committed offsets: the newest of every group, topic and partition.
 
-    CURRENT-OFFSET is `-` if a member owns the partition and nothing is committed. CURRENT-OFFSET,
-    LOG-END-OFFSET, LAG and LAG-TIME are as of the last sample of log ends (the job takes one every 10 s);
-    `>=`: the lag began before the first sample, or in a gap between samples. --bootstrap-server or
-    --command-config requests the current log end offsets from the brokers. CONSUMER-ID, HOST and CLIENT-ID
-    belong to the member that owns the partition. Exit code 1 if a named group or topic does not exist.
+    CURRENT-OFFSET is `-` if a member owns the partition and the group has not committed an offset.
+    The job reads log end offsets every 10 s (a sample). CURRENT-OFFSET, LOG-END-OFFSET, LAG and LAG-TIME are
+    the values at the last sample; `>=`: the lag began before the first sample, or in a gap between samples.
+    With --bootstrap-server or --command-config, the command requests the current log end offsets from the
+    brokers. CONSUMER-ID, HOST and CLIENT-ID belong to the member that owns the partition. The exit code is 1
+    if a named group or topic does not exist.
 
     \b
       offsetlake offsets billing audit
@@ -121,7 +122,9 @@ def offsets(
     help="Only groups of these types: classic, consumer, ...",
 )
 @click.option("--members", "by_member", is_flag=True, help="Print the members, one per line.")
-@click.option("--verbose", is_flag=True, help="With --members: also their current and target assignments.")
+@click.option(
+    "--verbose", is_flag=True, help="With --members: also print the current and target assignments."
+)
 @asking_options
 @answer_options
 def groups(
@@ -203,9 +206,10 @@ def sql(
 ) -> None:
     """Run one SQL query over the tables, and over live_offsets, live_groups, lag and health.
 
-    Read-only: SELECT, SHOW TABLES and DESCRIBE. `offsets` and `groups` are as of the last fold,
-    `live_offsets`, `live_groups`, `lag` and `health` as of the last batch, or of --as-of. Quote "group" and
-    "partition": they are SQL keywords.
+    Read-only: SELECT, SHOW TABLES and DESCRIBE. `live_offsets`, `live_groups`, `lag` and `health` contain all
+    changes that the job has written, or the state at the time of --as-of. The tables `offsets` and `groups`
+    lack the newest changes, which the job adds every 30 s. Quote the names "group" and "partition", because
+    they are SQL keywords.
 
     \b
       offsetlake sql 'SELECT "group", sum(committed_offset) AS total FROM live_offsets GROUP BY "group"'
@@ -237,7 +241,7 @@ def status(
     output: Output,
     config: Path | None,
 ) -> None:
-    """Show how far the job has read each offsets partition, and its counters.
+    """Show how far the job has read each offsets partition, and the counters of the job.
 
     \b
       offsetlake status

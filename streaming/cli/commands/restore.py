@@ -36,14 +36,14 @@ def restore(
 ) -> int:
     """Print the positions of groups at a past moment, in the format of kafka-consumer-groups --from-file.
 
-    This command changes nothing; Kafka's tool (2.4 or newer) does. Standard error lists doubtful positions,
-    such as those whose records were deleted since, positions that cannot be restored because no commit could
-    be read (exit code 1), and groups with members, which the tool refuses. To restore, stop the consumers,
-    then:
+    This command changes nothing; only Kafka's tool (2.4 or newer) does. Standard error lists three things:
+    doubtful positions, for example if the records were deleted in the meantime; positions that cannot be
+    restored because no commit could be read (exit code 1); and groups with members, which the tool refuses.
+    To restore, stop the consumers, then:
 
     \b
       kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing --state
-        (go on when #MEMBERS is 0; members that were killed count until their sessions time out)
+        (continue when #MEMBERS is 0; killed consumers remain members until their sessions time out)
       offsetlake restore --group billing --as-of 02:30 > billing.csv
       kafka-consumer-groups --bootstrap-server localhost:9092 --group billing \\
         --reset-offsets --from-file billing.csv --dry-run

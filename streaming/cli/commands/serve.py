@@ -55,8 +55,8 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
     "--kafka",
     metavar="HOST:PORT",
     callback=_address,
-    help="Address of a listener for Kafka clients of this machine, such as 127.0.0.1:9192. (For "
-    "others: [[serve.kafka]] in the settings.)",
+    help="Address of a listener for Kafka clients on this machine, such as 127.0.0.1:9192. Listeners for "
+    "clients on other machines need [[serve.kafka]] in the settings.",
 )
 @click.option(
     "--advertise",
@@ -69,7 +69,8 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
 @click.option(
     "--cluster",
     metavar="NAME",
-    help="A cluster of [[serve.clusters]] in the settings; the listener of --kafka answers for it.",
+    help="A cluster of [[serve.clusters]] in the settings; the listener of --kafka serves the groups "
+    "of this cluster.",
 )
 @config_option
 @log_format_option
@@ -87,8 +88,9 @@ def serve(
 ) -> None:
     """Serve the tables to Prometheus and to Kafka clients, until stopped (Ctrl-C or SIGTERM).
 
-    Read-only. Metrics are at /metrics. kafka-consumer-groups, Admin clients and exporters get the responses
-    of a broker, also while the brokers are down. Needs neither Spark nor a JVM.
+    The command does not change the tables. Metrics are at /metrics. kafka-consumer-groups, Admin clients and
+    exporters get the responses of a broker, also while the brokers are down. The command does not need Spark
+    or a JVM.
 
     \b
       offsetlake serve
