@@ -156,11 +156,12 @@ def health(
     output: Output,
     config: Path | None,
 ) -> int:
-    """Show the status of groups, the worst first, with the partition that determines it.
+    """Show the status of groups, the worst first, with the partition that determines the status.
 
     STOPPED: no commits while records are waiting. STALLED: commits do not advance while records are waiting.
     WARNING: the lag is growing. REWOUND: the group committed an earlier offset. UNKNOWN: not enough data, see
-    REASON. The rules are Burrow's, over `[health] window`. With --since, one line per change of the status.
+    REASON. The rules are those of Burrow, over `[health] window`. With --since, one line
+    per change of the status.
 
     \b
       offsetlake health --status STOPPED,STALLED
