@@ -114,8 +114,8 @@ def lag_along(
     """Add the columns `LAG` to n rows (`KEY`, committed_offset; n > 0), each as of its own moment (n ms);
     unless `is_timed`, the two columns of the lag time are null.
 
-    `commits` are those of the rows (columns as read by `LagReader.commits`), in any order, with all that were
-    written after `max_age_ms` before the first moment."""
+    `commits` are the commits of the rows (columns as read by `LagReader.commits`), in any order, with all
+    that were written after `max_age_ms` before the first moment."""
     first, last = int(moments.min()), int(moments.max())
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     ends = Ends.of(rows, samples, moments, max_age_ms=max_age_ms)

@@ -24,8 +24,8 @@ from streaming.tables.progress_rows import history_start
 from streaming.tables.select import HeldRows, is_of_topics, is_one_of, names, select
 
 _MOST_ROWS: Final = 20_000
-"""Rows held at most, of about 2 kB each with what the engine keeps beside them. Of a group with
-more rows, those of single offsets may be held."""
+"""Rows held at most, of about 2 kB each, with the engine's own data about them. Of a group with more rows,
+the rows of single offsets may be held."""
 
 _MOST_GROUPS: Final = 1_000  # including groups with too many rows, of which none is held
 

@@ -223,7 +223,7 @@ class Asked:
         """Return the answer of one snapshot of the tables, as of the moment asked for.
 
         The changes of the group that it is `about` are held in memory, also for later requests; if they are
-        too many, only those of its offsets of `topics`.
+        too many, only the changes of its offsets of `topics`.
         """
         cluster = self.cluster
 

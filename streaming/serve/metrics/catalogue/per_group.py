@@ -1,5 +1,5 @@
 """The metrics with a label for the group: per group, per group and topic, per group and topic partition; and
-those of logs, per topic partition. `of_job` has the totals of all groups."""
+the metrics of logs, per topic partition. `of_job` has the totals of all groups."""
 
 from typing import Final
 

@@ -89,7 +89,7 @@ def group_found(asked: Asked) -> GroupFound:
 
 def find_group(asked: Asked, topics: Sequence[TopicPartitions] = ()) -> GroupFound:
     """Return the group that an address names, without a row and positions if there is none; its positions
-    are at least those of `topics` (none: all)."""
+    include all positions of `topics` (none: all)."""
     return _from_memory(asked) if asked.as_of is None else _from_tables(asked, topics)
 
 
