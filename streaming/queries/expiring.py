@@ -11,7 +11,7 @@ from streaming.assessment.assess import Facts, assess
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import LAST_MS, as_clock, iso
 from streaming.common.timestamps import to_milliseconds
-from streaming.common.topics import TopicPartitions, of_topics
+from streaming.common.topics import TopicPartitions
 from streaming.expiry.rules import UNKNOWN_RULES
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC
 from streaming.model.errors import MisuseError
@@ -83,7 +83,7 @@ def expiring(
     """As `list_expiring`, from one snapshot."""
     named, moment = list(groups) or None, at.moment
     about = AsOf.at(named, at)
-    offsets = of_topics(about.of_loaded(at.offsets(named)), topics)
+    offsets = about.of_loaded(at.offsets(named, topics))
     retention_ms = known_retention_ms(at.progress, settings) if len(offsets) else 0
     facts = Facts(recreated_topic=True, expiry=retention_ms)
     rows = assess(at, offsets, facts, moment=moment, groups=at.groups(named))

@@ -99,7 +99,7 @@ class HeldChanges:
         self, changes: DeltaTable, group: str, sequence: int, topics: Sequence[TopicPartitions] = ()
     ) -> HeldRows | None:
         """Return the changes of a group with all those up to a sequence, and perhaps newer ones; None: they
-        are too many. With `topics`, only those of its offsets of these.
+        are too many. With `topics`, only the changes of its offsets of these topics and partitions.
 
         Raises `QueryFailedError`, and `OSError` if there is no place for a temporary file.
         """

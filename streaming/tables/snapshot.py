@@ -128,8 +128,8 @@ class OpenTables:
         return self._bases[name]
 
     def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
-        """Read the changes of a group from memory from now on, or, if they are too many, those of its offsets
-        of `topics`; see `HeldChanges.of`."""
+        """Read the changes of a group from memory from now on, or, if they are too many, only the changes of
+        its offsets of `topics`; see `HeldChanges.of`."""
         with suppress(OSError):  # no place for a temporary file: the tables are read
             for some in dict.fromkeys([(), tuple(topics)]):
                 if (rows := held.of(self.changes, group, self.newest.sequence, some)) is not None:
@@ -137,7 +137,8 @@ class OpenTables:
                     return
 
     def changes_of(self, groups: Sequence[str] | None, topics: Sequence[TopicPartitions] = ()) -> Queryable:
-        """Return where to read the changes of groups (None: all), or those of their offsets of `topics`."""
+        """Return the source of the changes of groups (None: all), or of the changes of their offsets of
+        `topics`."""
         [*named] = groups or ()
         if len(named) != 1:
             return self.changes
@@ -202,7 +203,7 @@ class Snapshot:
         return Snapshot(self._tables, up_to=progress)
 
     def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
-        """Read the changes of a group, or only those of `topics`, from memory from now on; see
+        """Read the changes of a group, or only the changes of `topics`, from memory from now on; see
         `OpenTables.hold`."""
         self._tables.hold(group, held, topics)
 
@@ -354,20 +355,7 @@ class Snapshot:
 
         `since` and `until` (ms, inclusive) limit the time, `events` the kinds of steps.
         """
-
-        def steps(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
-            up_to = self.progress.sequence
-            return read_steps(
-                self._tables.changes_of(of, few),
-                of,
-                few,
-                up_to=up_to,
-                since=since,
-                until=until,
-                events=events,
-            )
-
-        return _of_topics(topics, lambda few: _of(groups, partial(steps, few)))
+        return self._of_offsets(groups, topics, partial(read_steps, since=since, until=until, events=events))
 
     def commits_by_hour(
         self, groups: Sequence[str], topics: Sequence[TopicPartitions] = (), *, since: int
@@ -390,20 +378,8 @@ class Snapshot:
         """Read the commits of groups (None: all) and topics (none: all) up to this batch (schema `COMMITTED`)
         between two moments (ms, inclusive); the commits of a key are in the order of the log, unless
         `in_order` is false."""
-
-        def commits(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
-            up_to = self.progress.sequence
-            return commits_between(
-                self._tables.changes_of(of, few),
-                of,
-                few,
-                up_to=up_to,
-                since=since,
-                until=until,
-                in_order=in_order,
-            )
-
-        return _of_topics(topics, lambda few: _of(groups, partial(commits, few)))
+        read = partial(commits_between, since=since, until=until, in_order=in_order)
+        return self._of_offsets(groups, topics, read)
 
     def commit_pieces(
         self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
@@ -436,20 +412,8 @@ class Snapshot:
     ) -> pa.Table:
         """Read the commits of lower offsets (schema `REWINDS`) of groups (None: all) and topics (none: all)
         in changes after a sequence, written between two moments (ms), in the order of the log."""
-
-        def rewinds(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
-            up_to = self.progress.sequence
-            return rewinds_between(
-                self._tables.changes_of(of, few),
-                of,
-                few,
-                after=after,
-                up_to=up_to,
-                since=since,
-                until=until,
-            )
-
-        return _of_topics(topics, lambda few: _of(groups, partial(rewinds, few)))
+        read = partial(rewinds_between, after=after, since=since, until=until)
+        return self._of_offsets(groups, topics, read)
 
     def recent_rewinds(self, held: HeldRewinds, *, since: int) -> pa.Table:
         """As `rewinds` of all groups since a moment (ms), reading only what is not held; see
@@ -494,6 +458,20 @@ class Snapshot:
         return _of(
             groups, lambda of: removals_of(self._tables.changes_of(of), of, up_to=self.progress.sequence)
         )
+
+    def _of_offsets(
+        self,
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions],
+        read: Callable[..., pa.Table],
+    ) -> pa.Table:
+        """Read changes of offsets of groups (None: all) and topics (none: all) up to this batch: `read` takes
+        the changes, groups, topics and `up_to` (a sequence)."""
+
+        def rows(few: Sequence[TopicPartitions], of: Sequence[str] | None) -> pa.Table:
+            return read(self._tables.changes_of(of, few), of, few, up_to=self.progress.sequence)
+
+        return _of_topics(topics, lambda few: _of(groups, partial(rows, few)))
 
     def _rows(
         self,

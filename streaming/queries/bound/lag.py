@@ -23,7 +23,7 @@ from streaming.common.arrays import Index, Mask, from_mask, from_numbers, no_row
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
-from streaming.common.timestamps import to_milliseconds, to_timestamps
+from streaming.common.timestamps import timestamp, to_milliseconds, to_timestamps
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.health import group_health, with_columns
 from streaming.lag.health_rules import HealthRules
@@ -319,7 +319,7 @@ class SnapshotLagQueries:
         """Return the commits of groups between two moments (ms) among those that were `read`, and their
         committed offsets before."""
         base = lag_rows.base_commits(self.at, about, groups, topics, since)
-        is_late = pc.greater(read["written_at"], to_timestamps(from_numbers(np.array([since])))[0])
+        is_late = pc.greater(read["written_at"], timestamp(since))
         is_then = pc.and_(is_late, pc.less_equal(to_milliseconds(read["committed_at"]), until))
         rows = about.of_loaded(read.filter(is_then)).select(COMMITS.names)
         return pa.concat_tables([base, rows])

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import to_numbers
 from streaming.common.keys import numbered
 from streaming.common.pieces import take
-from streaming.common.topics import TopicPartitions, of_topics
+from streaming.common.topics import TopicPartitions
 from streaming.queries.answers import (
     Answer,
     DescribedGroup,
@@ -98,7 +98,7 @@ class SnapshotQueries:
         self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()
     ) -> Answer:
         about = self.how_complete(groups)
-        rows = of_topics(about.of_loaded(self.at.offsets(groups)), topics)
+        rows = about.of_loaded(self.at.offsets(groups, topics))
         return Answer(sorted_by(rows, "group", "topic", "partition"), about, about.loading_of(groups))
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> ListedGroups:

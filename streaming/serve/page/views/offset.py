@@ -35,7 +35,7 @@ _STEPS: Final = 500
 
 def page(asked: Asked) -> Page:
     group, topic, partition = _key(asked)
-    own = [TopicPartitions(topic, frozenset({partition}))]
+    own = _only(topic, partition)
     found = find_group(asked, own)  # it may be gone: its history is not
     if found.about.is_loading:
         found = group_found(asked)
@@ -71,7 +71,7 @@ def history(asked: Asked) -> Page:
     """Return the life of the offset: a chart, and its steps."""
     group, topic, partition = _key(asked)
     span = asked.word("span", tuple(SPANS), "day")
-    own = [TopicPartitions(topic, frozenset({partition}))]
+    own = _only(topic, partition)
 
     def ask(tables: AskedTables) -> Page:
         end = tables.at.moment
@@ -134,7 +134,7 @@ def document(asked: Asked) -> Document:
     """Return the rows of `offsetlake history GROUP --topic T:P --since`."""
     group, topic, partition = _key(asked)
     span = asked.word("span", tuple(SPANS), "day")
-    own = [TopicPartitions(topic, frozenset({partition}))]
+    own = _only(topic, partition)
 
     def ask(tables: AskedTables) -> Document:
         answer = tables.lag.list_history([group], own, since=tables.at.moment - SPANS[span])
@@ -157,6 +157,10 @@ def _key(asked: Asked) -> tuple[str, str, int]:
         asked.name("topic", lambda: list(topics.places)),
         asked.number("partition", 0, least=-(2**31), most=2**31 - 1),
     )
+
+
+def _only(topic: str, partition: int) -> list[TopicPartitions]:
+    return [TopicPartitions(topic, frozenset({partition}))]
 
 
 def _chart(
