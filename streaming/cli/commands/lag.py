@@ -160,7 +160,7 @@ def health(
 
     STOPPED: no commits while records are waiting. STALLED: commits do not advance while records are waiting.
     WARNING: the lag is growing. REWOUND: the group committed an earlier offset. UNKNOWN: not enough data, see
-    REASON. The rules are those of Burrow, over `[health] window`. With --since, one line
+    REASON. The rules are Burrow's rules, over `[health] window`. With --since, one line
     per change of the status.
 
     \b

@@ -16,8 +16,8 @@ import click
 def scram(mechanism: str) -> None:
     """Salt a password, for the credential of a principal that signs in by SCRAM.
 
-    The command asks for the password, or reads one line from standard input. Nobody can sign in with the
-    output, but an attacker can use the output to guess the password: protect the output.
+    The command asks for the password, or reads one line from standard input. The output alone is not
+    enough to sign in, but an attacker can use it to guess the password: protect the output.
 
     \b
       offsetlake scram
