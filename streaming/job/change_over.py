@@ -17,13 +17,13 @@ from streaming.expiry.causes import GONE_WHILE_AWAY, Evidence, with_causes_of_ab
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES, KEY, QUARANTINE_IN_BATCH, TIMESTAMP
 from streaming.state.changes import as_values
+from streaming.tables.folding import Value, value_column
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.snapshot import LiveRows
 from streaming.tables.tables import Tables
 
 _ABSENT: Final = -1  # in an index: no such row, also for `take`
 _COMPARED_ROWS: Final = 100_000  # at a time: compared rows are in memory twice
-_VALUE: Final = CHANGES.field("after").type
 
 
 def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
@@ -158,8 +158,8 @@ def _rows(
         "kind": pa.repeat(pa.scalar(name.removesuffix("s")), count),
         "op": pc.if_else(pa.array(is_set), "set", "remove"),
         "cause": pc.if_else(pa.array(is_lost_offset), GONE_WHILE_AWAY, pa.scalar(None, pa.string())),
-        "before": as_values(old, old_rows == _ABSENT, _VALUE),
-        "after": as_values(new, new_rows == _ABSENT, _VALUE),
+        **_values(name, "before", old, old_rows == _ABSENT),
+        **_values(name, "after", new, new_rows == _ABSENT),
         **{key: pc.coalesce(new[key], old[key]) for key in [*keys, "source_partition"]},
         # missing rows have no record in the log: no source offset, and the time at which this was noticed
         "source_offset": new["source_offset"],
@@ -168,3 +168,8 @@ def _rows(
     return pa.table(
         [columns.get(field.name, pa.nulls(count, field.type)) for field in CHANGES], schema=CHANGES
     )
+
+
+def _values(name: str, value: Value, rows: pa.Table, is_absent: Mask) -> dict[str, pa.ChunkedArray]:
+    column = value_column(name, value)
+    return {column: as_values(rows, is_absent, CHANGES.field(column).type)}

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from decoders import RECORD_SCHEMA
 
-TABLES_FORMAT: Final = 6
+TABLES_FORMAT: Final = 7
 """Version of the tables: incremented with every column or meaning that another release does not know."""
 
 KEY: Final = [
@@ -95,8 +95,11 @@ ENTRIES: Final = pa.schema([SOURCE_PARTITION, *KEY, *OFFSET_VALUE, *SOURCE, pa.f
 `hidden`: their group has been removed, so no reader sees them.
 """
 
-VALUE: Final = pa.struct([*OFFSET_VALUE, *GROUP_VALUE, *SOURCE])
-"""A value before or after a change: the fields of an offset or those of a group, the others null."""
+OFFSET: Final = pa.struct([*OFFSET_VALUE, *SOURCE])
+"""A committed offset before or after a change."""
+
+GROUP: Final = pa.struct([*GROUP_VALUE, *SOURCE])
+"""A group before or after a change."""
 
 COMMITS: Final = pa.field("commits", pa.int32())
 """The number of commits of its key that a change includes, also those whose value was unreadable.
@@ -110,8 +113,12 @@ CHANGES_IN_BATCH: Final = pa.schema(
         pa.field("kind", pa.string()),  # offset or group
         pa.field("op", pa.string()),  # set or remove
         *KEY,  # topic and partition are null for groups
-        pa.field("before", VALUE),
-        pa.field("after", VALUE),
+        # of offsets; null for groups, and where there is none
+        pa.field("before", OFFSET),
+        pa.field("after", OFFSET),
+        # of groups, in columns of their own: a reader of one field reads the whole struct
+        pa.field("group_before", GROUP),
+        pa.field("group_after", GROUP),
         pa.field("cause", pa.string()),  # why removed
         COMMITS,
         *SOURCE,
@@ -226,7 +233,8 @@ CHANGES: Final = table_schema(
         *KEY,
         SOURCE_PARTITION,
         *SOURCE,
-        *[CHANGES_IN_BATCH.field(name) for name in ("cause", COMMITS.name, "before", "after")],
+        *[CHANGES_IN_BATCH.field(name) for name in ("cause", COMMITS.name)],
+        *[CHANGES_IN_BATCH.field(name) for name in ("before", "after", "group_before", "group_after")],
         PROGRESS,
         _DAY,
     ]

@@ -19,7 +19,7 @@ from streaming.queries.answers import Answer
 from streaming.queries.as_of import AsOf
 from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
-from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_columns
+from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_column, value_columns
 from streaming.tables.select import QueryFailedError, execute, in_one_line, names, rows_of
 from streaming.tables.snapshot import PresentSnapshot, Snapshot
 from streaming.tables.tables import Tables
@@ -353,5 +353,5 @@ def _live(name: str, mark: int, sequence: int) -> str:
     return f"""
         SELECT {columns} FROM {name} LEFT ANTI JOIN (SELECT DISTINCT {keys} FROM {changed}) USING ({keys})
         UNION ALL
-        SELECT {values} FROM ({ranked}) WHERE "rank" = 1 AND "{value}" IS NOT NULL
+        SELECT {values} FROM ({ranked}) WHERE "rank" = 1 AND "{value_column(name, value)}" IS NOT NULL
         """

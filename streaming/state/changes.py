@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Mask
-from streaming.common.keys import PLACED_KEY, PlacedGroup
+from streaming.common.keys import KEY_NAMES, PLACED_KEY, PlacedGroup
 from streaming.common.pieces import by_batches, take
-from streaming.model.schemas import CHANGES_IN_BATCH, COMMITS, VALUE
+from streaming.model.schemas import CHANGES_IN_BATCH, COMMITS, GROUP, OFFSET, SOURCE, SOURCE_PARTITION
 from streaming.state.entries import ABSENT, MergedEntries
 from streaming.state.groups import Group
 
@@ -27,6 +27,7 @@ group, so the tombstone need not have removed `before`. `hidden`: only its group
 """
 
 _IS_ABSENT: Final = "is_absent"
+_SOURCE_NAMES: Final = [*(field.name for field in SOURCE), SOURCE_PARTITION.name]
 _NONE: Final = CHANGES_IN_BATCH.empty_table()
 
 
@@ -73,8 +74,8 @@ def offset_changes(merged: MergedEntries) -> pa.Table:
         is_set=after_rows != ABSENT,
         reasons=pa.array(reasons, pa.string(), mask=after_rows != ABSENT),
         keys=keys,
-        before=as_values(take(merged.pool, before_rows), before_rows == ABSENT),
-        after=as_values(merged.rows(slots, after_rows), after_rows == ABSENT),
+        before=as_values(take(merged.pool, before_rows), before_rows == ABSENT, OFFSET),
+        after=as_values(merged.rows(slots, after_rows), after_rows == ABSENT, OFFSET),
         commits=pa.array(merged.commits[slots], COMMITS.type),
         source=[pa.array(offsets), pa.array(timestamps), places],
     )
@@ -115,8 +116,8 @@ def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
             pa.nulls(len(changed), pa.string()),
             pa.nulls(len(changed), pa.int32()),
         ],
-        before=_structs([transition.before for transition in changed]),
-        after=_structs([transition.after for transition in changed]),
+        group_before=_structs([transition.before for transition in changed]),
+        group_after=_structs([transition.after for transition in changed]),
         commits=pa.nulls(len(changed), COMMITS.type),
         source=[
             pa.array([offset for offset, _ in (t.record for t in changed)], pa.int64()),
@@ -132,37 +133,39 @@ def _changes(
     is_set: Mask,
     reasons: pa.Array,
     keys: list[pa.Array | pa.ChunkedArray],
-    before: pa.Array | pa.ChunkedArray,
-    after: pa.Array | pa.ChunkedArray,
     commits: pa.Array,
     source: list[pa.Array | pa.ChunkedArray],
+    **values: pa.Array | pa.ChunkedArray,
 ) -> pa.Table:
     ops = pc.if_else(pa.array(is_set), "set", "remove")
-    kinds = pa.repeat(kind, len(ops))
-    return pa.table([kinds, ops, *keys, before, after, reasons, commits, *source], schema=CHANGES_IN_BATCH)
+    columns = {
+        "kind": pa.repeat(kind, len(ops)),
+        "op": ops,
+        **dict(zip(KEY_NAMES, keys, strict=True)),
+        **values,
+        "cause": reasons,
+        COMMITS.name: commits,
+        **dict(zip(_SOURCE_NAMES, source, strict=True)),
+    }
+    return pa.table(
+        [columns.get(field.name, pa.nulls(len(ops), field.type)) for field in CHANGES_IN_BATCH],
+        schema=CHANGES_IN_BATCH,
+    )
 
 
-def as_values(rows: pa.Table, is_absent: Mask, kind: pa.DataType = VALUE) -> pa.ChunkedArray:
-    """Combine the columns of n rows into structs like `VALUE`, null where absent, in the chunks of the rows.
-
-    Fields without a column are null: those of groups in the value of an offset, for instance.
-    """
+def as_values(rows: pa.Table, is_absent: Mask, kind: pa.StructType) -> pa.ChunkedArray:
+    """Combine the columns of n rows into structs, null where absent, in the chunks of the rows."""
     marked = rows.append_column(_IS_ABSENT, pa.array(is_absent))
     return by_batches(marked, lambda batch: _struct(batch, kind), kind)
 
 
-def _struct(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
-    columns = [
-        batch[field.name].cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(len(batch), field.type)
-        for field in kind
-    ]
+def _struct(batch: pa.RecordBatch, kind: pa.StructType) -> pa.Array:
+    columns = [batch[field.name].cast(field.type) for field in kind]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=batch[_IS_ABSENT])
 
 
 def _structs(groups: list[Group | None]) -> pa.Array:
-    """Convert groups to `VALUE` structs; equal ones, such as all simple groups, only once."""
+    """Convert groups to `GROUP` structs; equal ones, such as all simple groups, only once."""
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    distinct = pa.array([None if group is None else group.as_row() for group in numbers], VALUE)
+    distinct = pa.array([None if group is None else group.as_row() for group in numbers], GROUP)
     return distinct.take(pa.array([numbers[group] for group in groups], pa.int64()))

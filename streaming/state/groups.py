@@ -55,7 +55,7 @@ class Group:
     source_timestamp: int | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """Return a row of schema `VALUE`."""
+        """Return a row of type `GROUP`."""
         return vars(self) | {"members": [member.as_row() for member in self.members]}
 
 

@@ -321,11 +321,11 @@ def group_steps(changes: Queryable, groups: Sequence[str] | None, *, up_to: int)
 
     rows = select(
         f"""
-        SELECT "group", "source_partition", "source_offset", "sequence", {value("after")} FROM changes
+        SELECT "group", "source_partition", "source_offset", "sequence", {value("group_after")} FROM changes
         WHERE "kind" = 'group' AND "sequence" <= {up_to} AND {of_groups}
         UNION ALL
         SELECT "group", "source_partition", CAST(NULL AS BIGINT) AS "source_offset",
-            CAST(NULL AS BIGINT) AS "sequence", {value("before")} FROM (
+            CAST(NULL AS BIGINT) AS "sequence", {value("group_before")} FROM (
             SELECT *, row_number() OVER (
                 PARTITION BY "group", "source_partition" ORDER BY "sequence"
             ) AS "rank" FROM changes WHERE "kind" = 'group' AND "sequence" <= {up_to} AND {of_groups}
@@ -443,7 +443,9 @@ def topics_of(groups: DeltaTable) -> pa.Table:
 def topics_subscribed(changes: DeltaTable, *, after: int, up_to: int) -> pa.Table:
     """Read the distinct topics to which groups that changed in a range of sequences subscribe."""
     of = f""""kind" = 'group' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
-    return _topics(f""""after"['subscribed_topics'] AS "topics" FROM changes WHERE {of}""", changes=changes)
+    return _topics(
+        f""""group_after"['subscribed_topics'] AS "topics" FROM changes WHERE {of}""", changes=changes
+    )
 
 
 def partitions_of_members(groups: DeltaTable) -> pa.Table:
@@ -455,8 +457,8 @@ def partitions_of_members(groups: DeltaTable) -> pa.Table:
 def partitions_assigned(changes: DeltaTable, *, after: int, up_to: int) -> pa.Table:
     """As `partitions_of_members`, of groups that changed in a range of sequences."""
     of = f""""kind" = 'group' AND "op" = 'set' AND "sequence" > {after} AND "sequence" <= {up_to}"""
-    members = """"after"['members'] AS "members" FROM changes"""
-    return _assigned(f"""{members} WHERE {of} AND "after"['type'] <> 'share'""", changes=changes)
+    members = """"group_after"['members'] AS "members" FROM changes"""
+    return _assigned(f"""{members} WHERE {of} AND "group_after"['type'] <> 'share'""", changes=changes)
 
 
 def _assigned(members: str, **tables: DeltaTable) -> pa.Table:

@@ -64,6 +64,7 @@ ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
 """The columns of each folded table for readers; the table has `bucket` after them."""
 
 Value = Literal["before", "after"]
+"""Whether a column of `changes` is as before or as after a change."""
 
 Files = list[dict[str, Any]]
 """Files of a folded table as listed by delta-rs."""
@@ -163,12 +164,17 @@ def _live(
     return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
 
 
+def value_column(name: str, value: Value) -> str:
+    """Return the column of `changes` with the rows of a folded table before or after a change."""
+    return value if name == "offsets" else f"group_{value}"
+
+
 def value_columns(name: str, value: Value, columns: Sequence[str] | None = None) -> str:
     """Return the SQL for the columns `ROWS` of a folded table, or some of them, from `changes`, as they were
     before or after a change."""
     own = {*KEYS[name], "source_partition"}
     return ", ".join(
-        f'"{column}"' if column in own else f'"{value}"[\'{column}\'] AS "{column}"'
+        f'"{column}"' if column in own else f'"{value_column(name, value)}"[\'{column}\'] AS "{column}"'
         for column in columns or ROWS[name].names
     )
 
@@ -362,7 +368,7 @@ def _changes_sql(name: str, value: Value, columns: pa.Schema, above: int, up_to:
     """Return the query for the changes between two sequences (columns as in `_change_schema`)."""
     return f"""
         SELECT {value_columns(name, value, columns.names)},
-               "{value}" IS NULL AS "is_absent", "sequence"
+               "{value_column(name, value)}" IS NULL AS "is_absent", "sequence"
         FROM changes
         WHERE "kind" = '{KINDS[name]}' AND "sequence" > {above} AND "sequence" <= {up_to} AND {wanted}
         """

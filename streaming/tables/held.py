@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 from streaming.common.arrays import no_rows
 from streaming.common.timestamps import to_milliseconds
@@ -21,13 +21,13 @@ from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import CHANGES
 from streaming.tables.feed import REWINDS, rewinds_between
 from streaming.tables.progress_rows import history_start
-from streaming.tables.select import HeldRows, is_of_topics, is_one_of, names, select
+from streaming.tables.select import HeldRows, is_of_topics, is_one_of, names, rows_of
 
-_MOST_ROWS: Final = 20_000
-"""Rows held at most, of about 2 kB each, with the engine's own data about them. Of a group with more rows,
-the rows of single offsets may be held."""
+_MOST_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of rows held at most, about 200,000 rows of offsets. Of a group with more, the rows of single offsets
+may be held."""
 
-_MOST_GROUPS: Final = 1_000  # including groups with too many rows, of which none is held
+_MOST_GROUPS: Final = 1_000  # including groups that are too large, of which none is held
 
 _COLUMNS: Final = pa.schema([field for field in CHANGES if field.name not in ("progress", "day")])
 
@@ -43,24 +43,24 @@ def _contents_of(changes: DeltaTable) -> _Contents:
 
 @dataclass(eq=False)
 class _Held:
-    rows: HeldRows | None = field(default_factory=lambda: HeldRows("changes"))  # None: they are too many
+    rows: HeldRows | None = field(default_factory=lambda: HeldRows("changes"))  # None: they are too large
     sequence: int = -1
-    count: int = 0
+    size: int = 0  # bytes
     lock: Lock = field(default_factory=Lock)
 
-    def extend(self, changes: DeltaTable, condition: str, sequence: int, most_rows: int) -> None:
+    def extend(self, changes: DeltaTable, condition: str, sequence: int, most_bytes: int) -> None:
         """Read the changes that match a condition up to a sequence, unless they are held."""
         with self.lock:
             if self.rows is None or self.sequence >= sequence:
                 return
-            left = most_rows - self.count
-            newer = _changes_of(changes, condition, above=self.sequence, up_to=sequence, most=left + 1)
-            if len(newer) > left:
-                self.rows, self.count = None, 0
+            left = most_bytes - self.size
+            newer = _changes_of(changes, condition, above=self.sequence, up_to=sequence, most_bytes=left)
+            if newer is None:
+                self.rows, self.size = None, 0
                 return
             if len(newer) or self.sequence < 0:
                 self.rows.append(newer)
-            self.sequence, self.count = sequence, self.count + len(newer)
+            self.sequence, self.size = sequence, self.size + newer.nbytes
 
 
 class HeldRewinds:
@@ -90,8 +90,8 @@ class HeldRewinds:
 class HeldChanges:
     """The changes of the groups asked about last. Threads may share it."""
 
-    def __init__(self, most_rows: int = _MOST_ROWS) -> None:
-        self._most_rows: Final = most_rows
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes: Final = most_bytes
         self._held: OrderedDict[tuple[_Contents, str], _Held] = OrderedDict()
         self._lock: Final = Lock()
 
@@ -99,7 +99,7 @@ class HeldChanges:
         self, changes: DeltaTable, group: str, sequence: int, topics: Sequence[TopicPartitions] = ()
     ) -> HeldRows | None:
         """Return the changes of a group with all those up to a sequence, and perhaps newer ones; None: they
-        are too many. With `topics`, only the changes of its offsets of these topics and partitions.
+        are too large. With `topics`, only the changes of its offsets of these topics and partitions.
 
         Raises `QueryFailedError`, and `OSError` if there is no place for a temporary file.
         """
@@ -109,24 +109,26 @@ class HeldChanges:
             held = self._held.setdefault(key, _Held())
             self._held.move_to_end(key)
         try:
-            held.extend(changes, condition, sequence, self._most_rows)
+            held.extend(changes, condition, sequence, self._most_bytes)
         except BaseException:
             with self._lock:
                 self._held.pop(key, None)
             raise
         with self._lock:
             while (
-                sum(one.count for one in self._held.values()) > self._most_rows
+                sum(one.size for one in self._held.values()) > self._most_bytes
                 or len(self._held) > _MOST_GROUPS
             ):
                 self._held.popitem(last=False)
         return held.rows
 
 
-def _changes_of(changes: DeltaTable, condition: str, *, above: int, up_to: int, most: int) -> pa.Table:
+def _changes_of(
+    changes: DeltaTable, condition: str, *, above: int, up_to: int, most_bytes: int
+) -> pa.Table | None:
     sql = f"""
         SELECT {names(_COLUMNS.names)} FROM changes
         WHERE {condition} AND "sequence" > {above} AND "sequence" <= {up_to}
-        LIMIT {most}
         """
-    return select(sql, changes=changes).cast(_COLUMNS)
+    rows = rows_of(QueryBuilder().register("changes", changes), sql, most_bytes=most_bytes)
+    return None if rows is None else rows.cast(_COLUMNS)

@@ -8,17 +8,9 @@ import pyarrow.compute as pc
 from streaming.common.pieces import PIECE_BYTES
 from streaming.common.times import FIRST_MS, LAST_MS, day_of
 from streaming.common.timestamps import to_timestamps
-from streaming.model.schemas import CHANGES, MEMBER_IDENTITY, PROGRESS, QUARANTINE, TIMESTAMP
+from streaming.model.schemas import CHANGES, PROGRESS, QUARANTINE, TIMESTAMP
 
-_WITHOUT_MEMBERS: Final = pa.struct(
-    [
-        field.with_type(pa.list_(MEMBER_IDENTITY)) if field.name == "members" else field
-        for field in CHANGES.field("after").type
-        if field.name != "assignment_epoch"
-    ]
-)
-"""A value before or after a change in the form of earlier releases, which stored only the identity of
-members."""
+_OF_GROUPS: Final = ("group_before", "group_after")
 
 SMALL_TABLE_ROWS: Final = 50_000
 """Tables of up to this many rows are combined into one chunk before the conversion."""
@@ -30,30 +22,14 @@ def change_rows(changes: pa.Table, *, sequence: int, batch_time: int) -> tuple[p
     return _rows(without_progress, CHANGES, sequence=sequence, batch_time=batch_time)
 
 
-def without_members(changes: pa.Table) -> pa.Table:
-    """Return rows of `changes` (schema `CHANGES`) without the fields that only members fill, if all are
-    empty.
+def without_groups(changes: pa.Table) -> pa.Table:
+    """Return rows of `changes` (schema `CHANGES`) without the columns of groups that are null in all rows.
 
-    Nearly all batches change only offsets. These fields would take room in their files, and time to write and
-    read; in a file without them they are null.
+    Nearly all batches change only offsets. These columns would take room in their files, and time to write
+    and read; in a file without them they are null.
     """
-    for name in ("before", "after"):
-        if not any(map(_has_members, changes[name].chunks)):
-            place = changes.schema.get_field_index(name)
-            chunks = [_without_members(chunk) for chunk in changes[name].chunks]
-            column = pa.chunked_array(chunks, _WITHOUT_MEMBERS)
-            changes = changes.set_column(place, pa.field(name, _WITHOUT_MEMBERS), column)
-    return changes
-
-
-def _has_members(values: pa.StructArray) -> bool:
-    epochs, members = (pc.struct_field(values, name) for name in ("assignment_epoch", "members"))
-    return epochs.null_count < len(values) or len(members.flatten()) > 0
-
-
-def _without_members(values: pa.StructArray) -> pa.StructArray:
-    columns = [values.field(field.name).cast(field.type) for field in _WITHOUT_MEMBERS]
-    return pa.StructArray.from_arrays(columns, fields=list(_WITHOUT_MEMBERS), mask=values.is_null())
+    empty = [name for name in _OF_GROUPS if changes[name].null_count == len(changes)]
+    return changes.drop_columns(empty) if empty else changes
 
 
 def quarantine_rows(failed: pa.Table, *, sequence: int, batch_time: int) -> tuple[pa.Table, int]:

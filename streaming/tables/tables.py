@@ -43,7 +43,7 @@ from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fo
 from streaming.tables.formats import FORMAT_PROPERTY, refuse_other_format
 from streaming.tables.handles import TableHandles
 from streaming.tables.progress_rows import observation_row
-from streaming.tables.rows import without_members
+from streaming.tables.rows import without_groups
 from streaming.tables.select import FilesGoneError, in_one_line
 from streaming.tables.snapshot import LiveRows, OpenTables, PresentSnapshot, Snapshot
 from streaming.tables.storage_errors import advice_about
@@ -246,7 +246,7 @@ class Tables:
     def write_changes(self, rows: pa.Table, new: NewFiles) -> None:
         """Write rows (schema `CHANGES`) to new files (of `new_changes`)."""
         with self._writing("changes"):
-            write_files(self.delta("changes"), new, without_members(rows))
+            write_files(self.delta("changes"), new, without_groups(rows))
 
     def append_changes(
         self,
@@ -278,7 +278,7 @@ class Tables:
             max_commit_retries=0,
         )
         is_done = None if after is None else partial(self._says, progress, after)
-        self._append("changes", without_members(rows), commit, is_done, new)
+        self._append("changes", without_groups(rows), commit, is_done, new)
 
     def append_quarantine(self, rows: pa.Table, progress: Progress) -> None:
         """Append undecoded records (schema `QUARANTINE`), unless the batch of the progress has already done

@@ -34,7 +34,7 @@ import pyarrow as pa
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import from_ms
 from streaming.model.progress import PartitionEnds, Progress
-from streaming.model.schemas import CHANGES_IN_BATCH, VALUE
+from streaming.model.schemas import CHANGES_IN_BATCH, GROUP, OFFSET
 from streaming.queries.offsets import OffsetQueries
 from streaming.queries.sql import run_sql
 from streaming.settings.model import OFFSETS_TOPIC
@@ -162,15 +162,15 @@ def group_changes(names: pa.Array) -> pa.Table:
     member = {"member_id": "m-1", "client_id": "worker", "client_host": "/10.0.0.1"}
     empty = {"type": "classic", "protocol_type": "consumer", "state": "Empty", "members": []}
     stable = {**empty, "state": "Stable", "members": [member], "subscribed_topics": ["orders"]}
-    after = pa.array([stable if number % 4 else empty for number in range(len(names))], VALUE)
+    after = pa.array([stable if number % 4 else empty for number in range(len(names))], GROUP)
     kinds, ops = pa.repeat("group", len(names)), pa.repeat("set", len(names))
-    return changes_of({"kind": kinds, "op": ops, "group": names, "after": after}, len(names))
+    return changes_of({"kind": kinds, "op": ops, "group": names, "group_after": after}, len(names))
 
 
 def struct_of(values: dict[str, pa.Array], number: int) -> pa.Array:
-    """n values as a change has them; what is not given is null."""
-    columns = [values.get(field.name, pa.nulls(number, field.type)) for field in VALUE]
-    return pa.StructArray.from_arrays(columns, fields=list(VALUE))
+    """n offsets as a change has them; what is not given is null."""
+    columns = [values.get(field.name, pa.nulls(number, field.type)) for field in OFFSET]
+    return pa.StructArray.from_arrays(columns, fields=list(OFFSET))
 
 
 def changes_of(columns: dict[str, pa.Array], number: int) -> pa.Table:

@@ -25,7 +25,7 @@ from streaming.expiry.cause_names import EXPIRED
 from streaming.maintenance.maintenance import maintain
 from streaming.maintenance.trimming import KeepTimes
 from streaming.model.progress import PartitionEnds, Progress, Retention
-from streaming.model.schemas import LOG_ENDS, VALUE
+from streaming.model.schemas import GROUP, LOG_ENDS
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
@@ -239,7 +239,7 @@ def _groups(cluster: Cluster) -> pa.Table:
         "kind": pa.repeat("group", cluster.groups),
         "op": pa.repeat("set", cluster.groups),
         "group": cluster.names,
-        "after": pa.array(values, VALUE),
+        "group_after": pa.array(values, GROUP),
     }
     return changes_of(columns, cluster.groups)
 

@@ -78,7 +78,7 @@ def key(group: str, topic: str, source: int) -> Row:
 def group(name: str, *topics: str) -> Row:
     value = {"type": "classic", "protocol_type": "consumer" if topics else "", "members": []}
     value |= {"state": "Stable" if topics else "Empty", "subscribed_topics": list(topics)}
-    return {"kind": "group", "op": "set", "group": name, "after": value, "source_partition": 0}
+    return {"kind": "group", "op": "set", "group": name, "group_after": value, "source_partition": 0}
 
 
 @pytest.fixture
@@ -425,7 +425,7 @@ def test_a_group_that_a_reset_file_cannot_hold_is_named(gone: History, offsetlak
 def test_a_group_that_has_members_is_named_beside_its_reset_file(gone: History, offsetlake: Any) -> None:
     running = group("twice", "t")
     member = dict.fromkeys(schemas.MEMBER.names) | {"member_id": "m", "client_id": "c", "client_host": "/h"}
-    running["after"]["members"] = [member]
+    running["group_after"]["members"] = [member]
     gone.write(running)
     ended = offsetlake("removed", "twice", "--output", "reset-csv")
     assert (ended.code, ended.out, len(ended.err.splitlines())) == (0, "t,0,5\n", 1)

@@ -64,18 +64,18 @@ def removal(row: Row, at: int, cause: str = TOMBSTONED) -> Row:
 
 def group_change(before: Row | None, after: Row | None, at: int) -> Row:
     name = (before or after or {})["group"]
-    change = {"kind": "group", "op": "set" if after else "remove", "before": before, "after": after}
+    change = {
+        "kind": "group",
+        "op": "set" if after else "remove",
+        "group_before": before,
+        "group_after": after,
+    }
     return {"group": name, "source_partition": 0, "source_timestamp": at, "source_offset": 999, **change}
 
 
 def changes_of(*rows: Row) -> pa.Table:
     schema = CHANGES_IN_BATCH
-    values = [{**row, **{name: _value(row.get(name)) for name in ("before", "after")}} for row in rows]
-    return change_rows(pa.Table.from_pylist(values, schema), sequence=1, batch_time=0)[0]
-
-
-def _value(row: Row | None) -> Row | None:
-    return None if row is None else {"members": [], **row}
+    return change_rows(pa.Table.from_pylist(list(rows), schema), sequence=1, batch_time=0)[0]
 
 
 def table_of(schema: pa.Schema, rows: list[Row]) -> pa.Table:

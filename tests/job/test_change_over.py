@@ -97,9 +97,9 @@ def test_the_differences_turn_groups_into_others(before: dict[str, int], after: 
 
     state = dict(before)
     for row in changes("groups", table(before), table(after)).to_pylist():
-        assert (row["before"] or {}).get("generation_or_epoch") == state.pop(row["group"], None)
+        assert (row["group_before"] or {}).get("generation_or_epoch") == state.pop(row["group"], None)
         if row["op"] == "set":
-            state[row["group"]] = row["after"]["generation_or_epoch"]
+            state[row["group"]] = row["group_after"]["generation_or_epoch"]
     assert state == after
 
 

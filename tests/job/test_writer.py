@@ -376,7 +376,8 @@ def test_removals_get_their_cause_before_they_are_written(job: Job) -> None:
         "members": [],
         "subscribed_topics": [],
     }
-    group = {**set_offset("g", 1), "kind": "group", "topic": None, "partition": None, "after": simple}
+    no_offset = {"topic": None, "partition": None, "after": None}
+    group = {**set_offset("g", 1), "kind": "group", **no_offset, "group_after": simple}
     writer = job.start()
     writer.heartbeat(ENDS, RETENTION)
     writer.apply(results({**set_offset("g", 1), "after": value}, group), 0)

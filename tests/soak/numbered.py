@@ -19,7 +19,7 @@ from log_end_rows import Sample, of_topic, rows_of
 from streaming.common.times import now_ms
 from streaming.maintenance.maintenance import maintain
 from streaming.maintenance.trimming import KeepTimes
-from streaming.model.schemas import VALUE
+from streaming.model.schemas import GROUP
 from streaming.settings.reading import read_settings
 from streaming.tables.handles import TableHandles
 from streaming.tables.tables import Tables
@@ -174,7 +174,11 @@ def _changes(names: pa.Array, after: np.ndarray | None, before: np.ndarray | Non
     groups = {
         "kind": pa.repeat("group", len(names)),
         "group": names,
-        **{name: _groups(of, at) for name, of in (("after", after), ("before", before)) if of is not None},
+        **{
+            f"group_{name}": _groups(of, at)
+            for name, of in (("after", after), ("before", before))
+            if of is not None
+        },
     }
     return [_complete(columns, is_removal=after is None) for columns in (offsets, groups)]
 
@@ -202,7 +206,7 @@ def _offsets(of: np.ndarray, at: int) -> pa.Array:
 
 def _groups(of: np.ndarray, at: int) -> pa.Array:
     """Return n groups with a member of a number each."""
-    return pa.array([_group(number, at) for number in of.tolist()], VALUE)
+    return pa.array([_group(number, at) for number in of.tolist()], GROUP)
 
 
 def _group(number: int, at: int) -> dict[str, Any]:

@@ -209,8 +209,8 @@ class Lake:
             "group": group,
             "topic": key[0],
             "partition": key[1],
-            "before": before,
-            "after": after,
+            "group_before" if kind == "group" else "before": before,
+            "group_after" if kind == "group" else "after": after,
             **source,
         }
 

@@ -33,12 +33,14 @@ def check_history(tables: Tables) -> None:
     live: dict[Key, dict[str, Any]] = {}
     for row in rows:
         key = _key(row)
-        assert row["before"] == live.get(key), f"sequence {row['sequence']}: {key}"
-        assert (row["op"] == "set") == (row["after"] is not None)
-        if row["after"] is None:
+        names = ("before", "after") if row["kind"] == "offset" else ("group_before", "group_after")
+        before, after = (row[name] for name in names)
+        assert before == live.get(key), f"sequence {row['sequence']}: {key}"
+        assert (row["op"] == "set") == (after is not None)
+        if after is None:
             live.pop(key, None)
         else:
-            live[key] = row["after"]
+            live[key] = after
     assert _rows(live, "offset", OFFSETS) == _shown(tables.read().offsets)
     assert _rows(live, "group", GROUPS) == _shown(tables.read().groups)
     _check_sequences(rows, tables.progress().sequence)

@@ -100,15 +100,16 @@ def changes_of(batch: Batch, live: Batch) -> pa.Table:
 
 
 def change(key: Key | str, value: Row | None, before: Row | None) -> Row:
+    is_group = isinstance(key, str)
     group, topic, partition = (key, None, None) if isinstance(key, str) else key
     return {
-        "kind": "group" if isinstance(key, str) else "offset",
+        "kind": "group" if is_group else "offset",
         "op": "remove" if value is None else "set",
         "group": group,
         "topic": topic,
         "partition": partition,
-        "before": before,
-        "after": value,
+        "group_before" if is_group else "before": before,
+        "group_after" if is_group else "after": value,
         "cause": "unknown" if value is None else None,
         **{name: (value or before or POSITION)[name] for name in POSITION},
     }

@@ -64,11 +64,11 @@ def read(tables: Tables, name: str, as_of: int | None = None) -> dict[str, objec
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(batches=st.lists(BATCHES, min_size=2, max_size=4), most_rows=st.sampled_from([1, 1_000]))
+@given(batches=st.lists(BATCHES, min_size=2, max_size=4), most_bytes=st.sampled_from([1, 10**7]))
 def test_changes_in_memory_answer_as_the_tables_do_while_these_grow(
-    batches: list[Batch], most_rows: int, tmp_path_factory: pytest.TempPathFactory
+    batches: list[Batch], most_bytes: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tables, changes = Tables(str(tmp_path_factory.mktemp("tables"))), HeldChanges(most_rows)
+    tables, changes = Tables(str(tmp_path_factory.mktemp("tables"))), HeldChanges(most_bytes)
     tables.create()
     written: list[Batch] = []
     names = sorted({key if isinstance(key, str) else key[0] for batch in batches for key in batch})[:2]
@@ -119,7 +119,7 @@ def test_other_groups_and_all_groups_are_read_from_the_tables(tables: Tables) ->
 
 
 def test_a_group_with_too_many_changes_is_read_from_the_tables(tables: Tables) -> None:
-    changes = HeldChanges(most_rows=2)
+    changes = HeldChanges(most_bytes=3_000)
 
     for _ in range(2):
         assert tables.ask_now(lambda at: changes.of(at.changes, "g", 2)) is None

@@ -85,10 +85,10 @@ def test_changes_by_hour_are_those_of_the_topics(tables: Tables, choice: str) ->
     tables.ask(ask)
 
 
-@pytest.mark.parametrize("most_rows", [20_000, 20, 1])
-def test_changes_in_memory_answer_as_the_tables_do_about_any_topics(tables: Tables, most_rows: int) -> None:
+@pytest.mark.parametrize("most_bytes", [10**8, 20_000, 1])
+def test_changes_in_memory_answer_as_the_tables_do_about_any_topics(tables: Tables, most_bytes: int) -> None:
     """All changes of a group are held, or those of one topic, or none."""
-    changes, own = HeldChanges(most_rows), [TopicPartitions("t\0")]
+    changes, own = HeldChanges(most_bytes), [TopicPartitions("t\0")]
 
     def ask(at: Snapshot) -> list[object]:
         found: list[object] = [
@@ -109,4 +109,4 @@ def test_changes_in_memory_answer_as_the_tables_do_about_any_topics(tables: Tabl
         return tables.ask_now(lambda at: changes.of(at.changes, "it's\0", sequence, topics)) is not None
 
     assert tables.ask(ask_memory) == tables.ask(ask)
-    assert (is_held([]), is_held(own)) == (most_rows > 1_000, most_rows > 1)
+    assert (is_held([]), is_held(own)) == (most_bytes > 10**7, most_bytes > 1)

@@ -21,6 +21,7 @@ from streaming.serve.memory.names import NONE, Coded, NameIndex, joined
 from streaming.serve.memory.offsets import KINDS, OffsetChanges, OffsetColumns
 from streaming.serve.memory.texts import TextStore
 from streaming.tables.folding import KINDS as KINDS_OF_CHANGES
+from streaming.tables.folding import value_column
 from streaming.tables.tail.rows import SEQUENCE, field_of
 
 NAMES_OF_OFFSETS: Final = ("group", "topic", "topic_id", "metadata")
@@ -34,7 +35,7 @@ CHANGE_COLUMNS: Final = [
     "kind",
     *(field.name for field in KEY),
     "source_partition",
-    "after",
+    *(value_column(name, "after") for name in KINDS_OF_CHANGES),
 ]
 """The columns to read from the tables."""
 
@@ -42,7 +43,7 @@ _NUMBERS: Final = ("committed_offset", "leader_epoch", "unreadable_source_offset
 _TIMES: Final = ("commit_timestamp", "expire_timestamp", "source_timestamp")
 
 Values: TypeAlias = pa.RecordBatch | pa.StructArray
-"""n rows of a folded table, or the n `after` values of changes."""
+"""n rows of a folded table, or the n values after changes."""
 
 
 class _Part:
@@ -109,7 +110,7 @@ class Changes:
         is_of = to_mask(pc.is_in(rows["kind"], value_set=from_texts([KINDS_OF_CHANGES[of]])))
         own = rows.filter(from_mask(is_of & (sequences > after) & (sequences <= up_to)))
         if len(own):
-            values = own["after"]
+            values = own[value_column(of, "after")]
             is_absent = to_mask(values.is_null())
             if of == "offsets":
                 written_at = numbers_or(to_milliseconds(own["batch_time"]), NONE)
