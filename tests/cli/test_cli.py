@@ -65,10 +65,13 @@ def fill(directory: Path, *, heartbeat: int) -> str:
             "topic": "orders",
             "partition": 0,
             "source_partition": partition,
-            "after": {"committed_offset": 5, "type": "classic", "state": "Empty", "members": []},
+            **value,
         }
         for group, partition in {"billing": 1, "shop": 0, "": 0}.items()
-        for kind in ("offset", "group")
+        for kind, value in (
+            ("offset", {"after": {"committed_offset": 5}}),
+            ("group", {"group_after": {"type": "classic", "state": "Empty", "members": []}}),
+        )
     ]
     changes = pa.Table.from_pylist(rows, CHANGES_IN_BATCH)
     progress = Progress(

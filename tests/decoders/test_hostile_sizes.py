@@ -180,22 +180,22 @@ def replayed(*records: Record) -> dict[str, Any]:
 def test_a_subscription_of_a_megabyte_is_decoded_and_is_read_once(topics_read: list[int]) -> None:
     large = subscription(NAMES)
     last = replayed(*(classic(large, generation=generation) for generation in range(1, 5)))
-    assert last["after"]["subscribed_topics"] == last["before"]["subscribed_topics"] == NAMES
+    assert last["group_after"]["subscribed_topics"] == last["group_before"]["subscribed_topics"] == NAMES
     assert topics_read == [len(large)]
 
 
 def test_members_with_the_same_subscription_have_it_read_once(topics_read: list[int]) -> None:
     same, other = subscription(["a", "b"]), subscription(["c"])
     last = replayed(classic(*[same] * 500, other), classic(*[same] * 400, generation=2))
-    assert last["before"]["subscribed_topics"] == ["a", "b", "c"]
-    assert last["after"]["subscribed_topics"] == ["a", "b"]
+    assert last["group_before"]["subscribed_topics"] == ["a", "b", "c"]
+    assert last["group_after"]["subscribed_topics"] == ["a", "b"]
     assert sorted(topics_read) == sorted([len(same), len(other)])
 
 
 def test_a_subscription_that_cannot_be_read_is_remembered_too(topics_read: list[int]) -> None:
     broken = subscription(NAMES)[:-5]
     last = replayed(classic(broken), classic(broken, generation=2))
-    assert last["after"]["subscribed_topics"] is None
+    assert last["group_after"]["subscribed_topics"] is None
     assert topics_read == [len(broken)]
 
 

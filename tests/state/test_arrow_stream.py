@@ -12,21 +12,25 @@ from streaming.packing import codec
 from streaming.state.arrow_stream import narrow, widen
 
 MEMBER = st.fixed_dictionaries({"member_id": st.text(max_size=2)})
-VALUES = st.none() | st.fixed_dictionaries(
+OFFSETS = st.none() | st.fixed_dictionaries(
     {},
     optional={
         "committed_offset": st.none() | st.integers(-(2**63), 2**63 - 1),
         "metadata": st.none() | st.text(max_size=3),
-        "members": st.none() | st.lists(MEMBER, max_size=2),
     },
+)
+GROUPS = st.none() | st.fixed_dictionaries(
+    {}, optional={"members": st.none() | st.lists(MEMBER, max_size=2), "state": st.text(max_size=3)}
 )
 CHANGES = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(["offset", "group"]),
         "group": st.text(max_size=3),
         "partition": st.none() | st.integers(0, 9),
-        "before": VALUES,
-        "after": VALUES,
+        "before": OFFSETS,
+        "after": OFFSETS,
+        "group_before": GROUPS,
+        "group_after": GROUPS,
     }
 )
 

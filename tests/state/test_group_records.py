@@ -32,6 +32,7 @@ from group_replay import GroupReplay, start_group_replay
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from java_lines import JavaError
+from table_batches import value_of
 
 from streaming.state.group_types import TYPE_OF_RECORD
 from streaming.state.groups import SIMPLE
@@ -58,10 +59,10 @@ class Feed:
             of_offset = row["kind"] == "offset"
             held: dict[Any, Any] = self.offsets if of_offset else self.groups
             key = (row["group"], row["topic"], row["partition"]) if of_offset else row["group"]
-            if row["after"] is None:
+            if (after := value_of(row, "after")) is None:
                 held.pop(key, None)
             else:
-                held[key] = row["after"]["committed_offset"] if of_offset else row["after"]
+                held[key] = after["committed_offset"] if of_offset else after
             self.told.append((row["kind"], row["op"]))
         return self
 

@@ -48,8 +48,8 @@ def member_of(*records: Record) -> dict[str, Any]:
     """The only member of the group that consists of these records."""
     _, changes = replay(Shard.empty(), packed(records))
     [change] = changes.to_pylist()
-    [member] = change["after"]["members"]
-    return {**member, "assignment_epoch": change["after"]["assignment_epoch"]}
+    [member] = change["group_after"]["members"]
+    return {**member, "assignment_epoch": change["group_after"]["assignment_epoch"]}
 
 
 def has(**of: Any) -> dict[str, Any]:

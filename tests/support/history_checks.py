@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any, Self
 
 import pyarrow as pa
+from table_batches import value_of
 
 from streaming.demo.broker_offsets import CommittedOffset, OffsetKey
 from streaming.model.schemas import GROUPS, OFFSETS
@@ -33,8 +34,7 @@ def check_history(tables: Tables) -> None:
     live: dict[Key, dict[str, Any]] = {}
     for row in rows:
         key = _key(row)
-        names = ("before", "after") if row["kind"] == "offset" else ("group_before", "group_after")
-        before, after = (row[name] for name in names)
+        before, after = value_of(row, "before"), value_of(row, "after")
         assert before == live.get(key), f"sequence {row['sequence']}: {key}"
         assert (row["op"] == "set") == (after is not None)
         if after is None:

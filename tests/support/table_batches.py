@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -113,6 +113,12 @@ def change(key: Key | str, value: Row | None, before: Row | None) -> Row:
         "cause": "unknown" if value is None else None,
         **{name: (value or before or POSITION)[name] for name in POSITION},
     }
+
+
+def value_of(change: Row, side: Literal["before", "after"]) -> Row | None:
+    """Return the value of a row of `changes` before or after it, of an offset or of a group."""
+    value: Row | None = change[side if change["kind"] == "offset" else f"group_{side}"]
+    return value
 
 
 def offset(**changed: Any) -> Row:
