@@ -13,8 +13,10 @@ from table_batches import Batch, append, as_read, completed, group, offset, repl
 
 from streaming.common.times import FIRST_MS, LAST_MS
 from streaming.model.schemas import (
+    ASSIGNED,
     CHANGES,
     CHANGES_IN_BATCH,
+    MEMBER,
     QUARANTINE,
     QUARANTINE_IN_BATCH,
 )
@@ -59,9 +61,11 @@ def test_milliseconds_become_timestamps(milliseconds: int, moment: datetime) -> 
 
 @pytest.mark.parametrize(("milliseconds", "nearest"), CLAMPED.items())
 def test_moments_outside_the_calendar_are_clamped_and_counted(milliseconds: int, nearest: int) -> None:
-    value = {"commit_timestamp": milliseconds, "state_timestamp": milliseconds, "expire_timestamp": 0}
-    [row], clamped = rows_of({"source_timestamp": milliseconds, "after": value})
+    offset_value = {"commit_timestamp": milliseconds, "expire_timestamp": 0}
+    values = {"after": offset_value, "group_after": {"state_timestamp": milliseconds}}
+    [row], clamped = rows_of({"source_timestamp": milliseconds, **values})
     assert row["source_timestamp"] == row["after"]["commit_timestamp"] == MOMENTS[nearest]
+    assert row["group_after"]["state_timestamp"] == MOMENTS[nearest]
     assert clamped == 3
 
 
@@ -163,7 +167,9 @@ def newest_file(tables: Tables) -> Path:
     return max(Path(tables.root, "changes").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
 
 
-WITH_MEMBER = group(members=[{"member_id": "m", "assignment": [{"topic": "t", "partitions": [1]}]}])
+ASSIGNMENT = dict.fromkeys(field.name for field in ASSIGNED) | {"topic": "t", "partitions": [1]}
+MEMBERS = [dict.fromkeys(field.name for field in MEMBER) | {"member_id": "m", "assignment": [ASSIGNMENT]}]
+WITH_MEMBER = group(members=MEMBERS)
 
 
 @pytest.mark.parametrize(

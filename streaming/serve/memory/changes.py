@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, Mask, from_mask, from_texts, no_rows, numbers_or, to_mask
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
-from streaming.model.schemas import KEY, OFFSETS
+from streaming.model.schemas import CHANGES, KEY, OFFSETS
 from streaming.serve.memory.groups import ROWS, GroupChanges, as_rows
 from streaming.serve.memory.names import NONE, Coded, NameIndex, joined
 from streaming.serve.memory.offsets import KINDS, OffsetChanges, OffsetColumns
@@ -110,7 +110,9 @@ class Changes:
         is_of = to_mask(pc.is_in(rows["kind"], value_set=from_texts([KINDS_OF_CHANGES[of]])))
         own = rows.filter(from_mask(is_of & (sequences > after) & (sequences <= up_to)))
         if len(own):
-            values = own[value_column(of, "after")]
+            name = value_column(of, "after")
+            kind = CHANGES.field(name).type
+            values = own[name] if name in own.schema.names else pa.nulls(len(own), kind)
             is_absent = to_mask(values.is_null())
             if of == "offsets":
                 written_at = numbers_or(to_milliseconds(own["batch_time"]), NONE)
