@@ -119,7 +119,7 @@ def test_other_groups_and_all_groups_are_read_from_the_tables(tables: Tables) ->
 
 
 def test_a_group_with_too_many_changes_is_read_from_the_tables(tables: Tables) -> None:
-    changes = HeldChanges(most_bytes=500)
+    changes = HeldChanges(most_bytes=1_000)
 
     for _ in range(2):
         assert tables.ask_now(lambda at: changes.of(at.changes, "g", 2)) is None
