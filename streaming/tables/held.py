@@ -23,7 +23,7 @@ from streaming.tables.feed import REWINDS, rewinds_between
 from streaming.tables.progress_rows import history_start
 from streaming.tables.select import HeldRows, is_of_topics, is_one_of, names, rows_of
 
-_MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_BYTES: Final = 96 * 1024 * 1024
 """Bytes of rows held at most, about 200,000 rows of offsets. Of a group with more, the rows of single offsets
 may be held."""
 
