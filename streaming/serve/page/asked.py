@@ -2,9 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -48,6 +51,39 @@ class NotAssessedError(OffsetlakeError):
     """There is no assessment of the snapshot yet."""
 
 
+class HeldAnswers:
+    """Answers that took long, such as the history of a group with 10,000 partitions, for repeated requests:
+    for `repeated` times as long as each took. So many viewers cost as much as one. Threads may share it."""
+
+    def __init__(self, *, repeated: int = 20, clock: Callable[[], float] = time.monotonic) -> None:
+        self._repeated: Final = repeated
+        self._clock: Final = clock
+        self._held: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()  # until when (s), and the answer
+        self._lock: Final = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the answer of a key, as it was made or repeated."""
+        started = self._clock()
+        with self._lock:
+            until, held = self._held.get(key, (started, None))
+        if started < until:
+            found: T = held
+            return found
+        made = make()
+        ended = self._clock()
+        if (took := ended - started) >= _LONG_S:
+            with self._lock:
+                self._held[key] = ended + took * self._repeated, made
+                self._held.move_to_end(key)
+                if len(self._held) > _MOST_ANSWERS:
+                    self._held.popitem(last=False)
+        return made
+
+
+_LONG_S: Final = 0.2
+_MOST_ANSWERS: Final = 8  # of some MB each, if a group has 10,000 partitions
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageCluster:
     """A cluster of the pages, and how many commits a minute it has."""
@@ -56,6 +92,7 @@ class PageCluster:
     rate: CommitRate
     held: HeldChanges = field(default_factory=HeldChanges)
     rewinds: HeldRewinds = field(default_factory=HeldRewinds)
+    answers: HeldAnswers = field(default_factory=HeldAnswers)
 
     @classmethod
     def of(cls, served: ServedCluster) -> Self:
@@ -219,11 +256,13 @@ class Asked:
         *,
         about: str | None = None,
         topics: Sequence[TopicPartitions] = (),
+        held_as: Sequence[Hashable] = (),
     ) -> T:
         """Return the answer of one snapshot of the tables, as of the moment asked for.
 
         The changes of the group that it is `about` are held in memory, also for later requests; if they are
-        too many, only the changes of its offsets of `topics`.
+        too many, only the changes of its offsets of `topics`. An answer with a name (`held_as`) that took
+        long is repeated for a while; it must depend only on this name, the cluster and the moment.
         """
         cluster = self.cluster
 
@@ -232,7 +271,10 @@ class Asked:
                 at.hold(about, cluster.held, topics)
             return question(AskedTables(at, cluster.settings))
 
-        return cluster.tables.ask(ask, as_of=self.as_of, now=self.now)
+        def answer() -> T:
+            return cluster.tables.ask(ask, as_of=self.as_of, now=self.now)
+
+        return cluster.answers.get((*held_as, self.past), answer) if held_as else answer()
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def _from_tables(asked: Asked, topics: Sequence[TopicPartitions] = ()) -> GroupF
             appears=appears,
         )
 
-    return asked.ask(ask, about=group)
+    return asked.ask(ask, about=group, held_as=("group", group, *topics))
 
 
 def _as_positions(rows: pa.Table) -> pa.Table:
@@ -214,7 +214,7 @@ def history(asked: Asked) -> Page:
             },
         )
 
-    return asked.ask(ask, about=group)
+    return asked.ask(ask, about=group, held_as=("history", group, span))
 
 
 def history_document(asked: Asked) -> Document:
