@@ -64,6 +64,10 @@ class Interval:
         self._next = now + self._interval_s
         return True
 
+    def restart(self, times: float) -> None:
+        """Begin the next interval now, and let it be `times` as long."""
+        self._next = time.monotonic() + self._interval_s * times
+
 
 class OnDemand(threading.Thread, ABC):
     """A thread that runs `work` within a `with` block, after each wait of `wait_s`.

@@ -28,6 +28,10 @@ _log = logging.getLogger(__name__)
 _POLL_S: Final = 0.2
 _ROLL_EVERY_MS: Final = 60_000
 
+_QUICKLY_FOLDED: Final = 1_000_000
+"""Live offsets up to which folds have the configured interval; with more it is longer in proportion, since a
+fold of changes of many groups rewrites nearly all offsets."""
+
 ATTEMPTS: Final = 10
 """Consecutive failures of a heartbeat or a fold, a heartbeat's interval apart, before the job ends. The
 storage library itself already retries transient errors of object stores for minutes."""
@@ -144,6 +148,8 @@ class Housekeeping(threading.Thread):
                 is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
                 if is_due and not folding.succeeds(self._writer.fold):
                     self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)
+                elif is_due:
+                    fold.restart(max(1.0, self._writer.folded_offsets / _QUICKLY_FOLDED))
                 self._find_reason_to_rebuild()
         except BaseException as error:
             self.failure = error

@@ -121,6 +121,7 @@ class BatchWriter:
         self._evaluation = evaluation or Evaluation()
         self._commits = ChangesCommitter(tables, tables.progress() if said is None else said)
         self.progress = progress
+        self.folded_offsets = 0  # live ones, as of the last fold
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
@@ -194,6 +195,7 @@ class BatchWriter:
                     return 0
                 waiting = self._rows_since_fold
             folded = self._tables.fold()
+            self.folded_offsets = self._tables.folded_rows("offsets")
             with self._lock:
                 self._rows_since_fold -= waiting  # others may have come meanwhile, and may already be folded
             return folded

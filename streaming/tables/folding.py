@@ -80,6 +80,11 @@ def fold_mark(table: DeltaTable) -> int:
     return table.transaction_version(FOLD_TRANSACTION) or 0
 
 
+def count_rows(table: DeltaTable) -> int:
+    """Count the rows of a table by its log."""
+    return sum(file["num_records"] or 0 for files in _files_of(table).values() for file in files)
+
+
 def count_unfolded(changes: DeltaTable, mark: int) -> int:
     """Count the changes above a mark, without rows of kind `progress`."""
     counted = select(

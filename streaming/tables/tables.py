@@ -39,7 +39,7 @@ from streaming.tables.commits import (
 from streaming.tables.feed import rows_in_order
 from streaming.tables.fences import WRITER, OtherWriterError, name_in, put_name, refuse_others
 from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files
-from streaming.tables.folding import BUCKET, ROWS, count_unfolded, fold_mark, fold_table
+from streaming.tables.folding import BUCKET, ROWS, count_rows, count_unfolded, fold_mark, fold_table
 from streaming.tables.formats import FORMAT_PROPERTY, refuse_other_format
 from streaming.tables.handles import TableHandles
 from streaming.tables.progress_rows import observation_row
@@ -320,6 +320,10 @@ class Tables:
     def folded_up_to(self) -> int:
         """Return the sequence up to which all folded tables contain the changes."""
         return min(map(self._fold_mark, ROWS))
+
+    def folded_rows(self, name: str) -> int:
+        """Count the rows of a folded table."""
+        return count_rows(self.delta(name))
 
     def unfolded_rows(self) -> int:
         """Count the changes above the lowest mark of the folded tables."""

@@ -45,3 +45,15 @@ def test_work_is_due_at_its_pace(monkeypatch: pytest.MonkeyPatch, at_once: bool)
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
     every = Interval(1_000, at_once=at_once)
     assert [every.is_due() for _ in range(5)] == [at_once, False, True, False, True]
+
+
+def test_an_interval_that_is_begun_again_is_as_long_as_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    every = Interval(1_000, at_once=True)
+    assert every.is_due()
+    every.restart(20)
+    due = []
+    for now in (1.0, 19.9, 20.0, 20.9, 21.0):  # noqa: B007 (read by the clock)
+        due.append(every.is_due())
+    assert due == [False, False, True, False, True]

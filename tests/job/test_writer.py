@@ -328,6 +328,7 @@ def test_a_batch_and_a_heartbeat_do_not_wait_for_a_fold(job: Job) -> None:
     assert writer.rows_since_fold == 2
     writer.fold()
     assert writer.rows_since_fold == job.tables.unfolded_rows() == 0
+    assert writer.folded_offsets == 2
     assert job.offsets() == {"g": 2, "h": 3}
 
 
