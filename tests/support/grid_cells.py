@@ -40,7 +40,7 @@ FIRST, STARTING, FOLLOWING, REBUILDING, CUT = (
     "before the start",
     "following",
     "during a rebuild",
-    "after a cut rebuild",
+    "after an interrupted rebuild",
 )
 MOMENTS: Final = (STARTING, FIRST, FOLLOWING, REBUILDING, CUT)
 DOWN: Final = (STARTING, CUT)
@@ -210,26 +210,26 @@ def _refuse_credentials(cell: Cell) -> None:
 
 FAULTS: Final = (
     Fault(
-        "brokers unreachable for less than tombstones are kept",
+        "brokers unreachable for less than the tombstone retention",
         _stop_broker,
         heal=lambda cell: cell.world.broker.start(),
     ),
     Fault(
-        "brokers unreachable for longer than tombstones are kept",
+        "brokers unreachable for longer than the tombstone retention",
         _cut_cable,
         _lose_tombstones,
         _mend_cable,
         rebuilds=(STARTING, FIRST, FOLLOWING),
     ),
     Fault(
-        "job suspended for less than tombstones are kept",
+        "job suspended for less than the tombstone retention",
         lambda cell: cell.job.suspend(),
         _change,
         _resume,
         needs_process=True,
     ),
     Fault(
-        "job suspended for longer than tombstones are kept",
+        "job suspended for longer than the tombstone retention",
         lambda cell: cell.job.suspend(),
         _lose_tombstones,
         _resume_late,

@@ -140,7 +140,7 @@ PER_GROUP: Final = (
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent="for any other cause, no offset was removed since serve started",
+        absent="the cause is another one, and no offset was removed for this cause since serve started",
         example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
