@@ -1,5 +1,6 @@
 """Fixtures that more than one test module uses: the jars, a broker, the Spark session, the command."""
 
+import gc
 import os
 import signal
 import sys
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 hypothesis.settings.register_profile(
     "quick",
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
@@ -122,6 +123,17 @@ _QUICK = len(_KINDS) + 1
 def _turn(item: pytest.Item) -> int:
     quick = _QUICK - (item.path.name in _LONG)
     return next((turn for turn, kind in enumerate(_KINDS) if item.get_closest_marker(kind)), quick)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look no more at thousands of tests, which stay."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 # --- `make test-more`: what `make test` has no time for ----------------------------------------------------

@@ -163,6 +163,7 @@ def test_a_topic_that_does_not_exist_ends_what_is_to_end(
     assert not (tmp_path / "warehouse").exists()
 
 
+@pytest.mark.more
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow

@@ -283,7 +283,7 @@ ANY_NAMES = st.lists(
 
 
 @pytest.mark.more
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(ANY_NAMES)
 def test_any_names_are_found_beside_any_others(names: list[str]) -> None:
     with TemporaryDirectory() as root:
