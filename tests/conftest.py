@@ -19,6 +19,7 @@ from kafka_versions import DEFAULT, VERSIONS, KafkaVersion, chosen_version, head
 from logged import logged
 from new_tables import new_tables
 from pyspark.sql import SparkSession
+from xdist.scheduler import LoadFileScheduling
 
 from streaming.cli.main import main
 from streaming.common.times import now_ms
@@ -99,6 +100,22 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
         for item in items:
             turns[item.path] = min(_turn(item), turns.get(item.path, _QUICK))
         items.sort(key=lambda item: turns[item.path])
+
+
+_ON_ONE_WORKER = {"test_sole_writer.py": "test_object_store.py"}
+"""Modules that use a server of another one, which is started once for both if one worker has them."""
+
+
+class ModulesScheduling(LoadFileScheduling):
+    """Gives each module to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = Path(nodeid.partition("::")[0]).name
+        return _ON_ONE_WORKER.get(module, module)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return ModulesScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 _KINDS = ("slow", "spark", "broker")

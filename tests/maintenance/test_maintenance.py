@@ -274,6 +274,7 @@ def test_a_moment_before_the_history_is_refused_and_one_within_it_is_answered(ta
     assert tables.read(as_of=NOW - 7 * DAY_MS).offsets["committed_offset"].to_pylist() == [7]
 
 
+@pytest.mark.more
 def test_a_moment_before_the_history_is_refused_even_if_nothing_has_changed_since(tables: Tables) -> None:
     start = now_ms()
     append(tables, set_offset("a", 1), now=start)
@@ -306,6 +307,7 @@ def test_history_says_from_when_on_it_has_every_step(tables: Tables) -> None:
     assert queries.list_history("b", since=since - timedelta(milliseconds=1)).whole_since is not None
 
 
+@pytest.mark.more
 def test_a_day_is_rewritten_once(tables: Tables) -> None:
     append(tables, batch(set_offset("a", 1), remove_offset("b")), now=NOW - 8 * DAY_MS)
     tables.fold()

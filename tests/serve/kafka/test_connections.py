@@ -268,12 +268,12 @@ def test_a_group_that_is_named_twice_is_answered_once(
 
 
 def test_a_topic_that_is_asked_for_again_and_again_is_answered(endpoint: Listening) -> None:
-    topics = [{"name": "t", "partitionIndexes": []}] * 100_000 + [{"name": "t", "partitionIndexes": [0]}]
+    topics = [{"name": "t", "partitionIndexes": []}] * 20_000 + [{"name": "t", "partitionIndexes": [0]}]
     with Client(endpoint.bootstrap) as client:
         [found] = client.ask(9, 8, {"groups": [{"groupId": "g1", "topics": topics}]})["groups"]
-        assert [len(one["partitions"]) for one in found["topics"]] == [0] * 100_000 + [1]
+        assert [len(one["partitions"]) for one in found["topics"]] == [0] * 20_000 + [1]
         assert found["topics"][-1]["partitions"][0]["committedOffset"] == 7
-        [topic] = client.ask(3, 4, {"topics": [{"name": "t"}] * 100_000})["topics"]
+        [topic] = client.ask(3, 4, {"topics": [{"name": "t"}] * 20_000})["topics"]
         assert len(topic["partitions"]) == PARTITIONS
 
 

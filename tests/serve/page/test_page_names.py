@@ -52,6 +52,7 @@ def test_every_name_is_listed_apart_and_its_link_leads_to_it(endpoint: Opened) -
         assert HtmlPage.of(answer.body).one("h1").text == f"Group {name_text(name)}"
 
 
+@pytest.mark.more
 def test_the_offset_of_every_name_is_shown(endpoint: Opened) -> None:
     for name in HOSTILE:
         key = named_offset(name)
@@ -163,6 +164,7 @@ def test_titles_hold_names_as_they_are_shown(endpoint: Opened) -> None:
         assert found.all("title")[0].text == f"Group {name_text(name)} · offsetlake"
 
 
+@pytest.mark.more
 def test_a_shell_reads_the_names_of_commands_as_they_are(endpoint: Opened) -> None:
     names = [name for name in HOSTILE if "\0" not in name and len(name) < 1_000]
     shown = []
