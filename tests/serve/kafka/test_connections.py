@@ -153,6 +153,7 @@ def test_a_large_frame_is_read_and_answered(endpoint: Listening) -> None:
         assert len(client.ask(3, 4, {"topics": names})["topics"]) == len(names)
 
 
+@pytest.mark.more
 def test_twenty_thousand_groups_of_long_names_can_be_asked_for_at_once(endpoint: Listening) -> None:
     names = [f"{number:0200}" for number in range(20_000)]
     with Client(endpoint.bootstrap) as client:
@@ -382,7 +383,7 @@ def test_clients_that_do_not_read_or_hardly_write_take_little_and_others_are_ans
     ("sent", "what"),
     [
         (b"", "nothing is asked"),
-        (ASK_VERSIONS[:3], "not even a size comes"),
+        pytest.param(ASK_VERSIONS[:3], "not even a size comes", marks=pytest.mark.more),
         (ASK_VERSIONS[:-1], "a frame is begun"),
     ],
 )
@@ -435,6 +436,7 @@ def test_a_client_that_reads_nothing_is_not_read_from_and_is_closed_in_the_end(e
     assert time.monotonic() - began < 6
 
 
+@pytest.mark.more
 def test_a_large_answer_that_nobody_reads_does_not_stop_further_ones(endpoint: Listening) -> None:
     with ExitStack() as stack:
         deaf = [stack.enter_context(Client(endpoint.bootstrap)) for _ in range(QUICK.large_answers + 2)]

@@ -183,6 +183,7 @@ def test_where_there_is_no_room_the_job_stays(source: MetricsSource) -> None:
     assert "offsetlake_heartbeat_timestamp_seconds" in nothing
 
 
+@pytest.mark.more
 def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: Path) -> None:
     world = AssessedWorld(tmp_path, now_ms(), 7)
     maker = Maker(world.tables, world.now, granularity="partition")

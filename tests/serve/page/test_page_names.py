@@ -68,10 +68,9 @@ def test_the_offset_of_every_name_is_shown(endpoint: Opened) -> None:
     "name",
     [
         "two\nlines\r\nof text",
-        "é" * 16_383 + "z",
         *(
             pytest.param(name, marks=pytest.mark.more)
-            for name in ("<script>alert(1)</script>", "nul\0", "=1+1", "")
+            for name in ("é" * 16_383 + "z", "<script>alert(1)</script>", "nul\0", "=1+1", "")
         ),
     ],
 )
