@@ -1,5 +1,6 @@
 """Fixtures that more than one test module uses: the jars, a broker, the Spark session, the command."""
 
+import gc
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from kafka_versions import DEFAULT, VERSIONS, KafkaVersion, chosen_version, head
 from logged import logged
 from new_tables import new_tables
 from pyspark.sql import SparkSession
+from xdist.scheduler import LoadFileScheduling
 
 from streaming.cli.main import main
 from streaming.common.times import now_ms
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 hypothesis.settings.register_profile(
     "quick",
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
@@ -100,6 +102,22 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
         items.sort(key=lambda item: turns[item.path])
 
 
+_ON_ONE_WORKER = {"test_sole_writer.py": "test_object_store.py"}
+"""Modules that use a server of another one, which is started once for both if one worker has them."""
+
+
+class ModulesScheduling(LoadFileScheduling):
+    """Gives each module to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = Path(nodeid.partition("::")[0]).name
+        return _ON_ONE_WORKER.get(module, module)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return ModulesScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 _KINDS = ("slow", "spark", "broker")
 _LONG = {
     "test_cli_lag.py",
@@ -122,6 +140,17 @@ _QUICK = len(_KINDS) + 1
 def _turn(item: pytest.Item) -> int:
     quick = _QUICK - (item.path.name in _LONG)
     return next((turn for turn, kind in enumerate(_KINDS) if item.get_closest_marker(kind)), quick)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look no more at thousands of tests, which stay."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 # --- `make test-more`: what `make test` has no time for ----------------------------------------------------

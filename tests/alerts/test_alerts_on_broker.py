@@ -38,7 +38,7 @@ def test_transaction_left_open_past_the_retention(
         "tables.complete_within": "1500ms",  # of seconds instead of minutes
         "alerts.evaluate_every": "300ms",
         "job.heartbeat_every": "300ms",
-        "expiry.retention": "4s",  # for the prediction only: the broker keeps offsets for a week
+        "expiry.retention": "2s",  # for the prediction only: the broker keeps offsets for a week
     }
     job, stop = RunningJob(spark, bootstrap, tmp_path, options=options), threading.Event()
     running = threading.Thread(target=job.run, args=(stop,))
@@ -48,7 +48,7 @@ def test_transaction_left_open_past_the_retention(
         kafka.wait_until(lambda: bool(told(job)), "the first alert", timeout_s=120)
         assert told(job) == stalled
         kafka.commit_offsets(bootstrap, "g", {("t", 0): 2})  # which nobody can see yet
-        kafka.wait_until(lambda: age_of_commit(job) > 6_000, "the retention to pass")
+        kafka.wait_until(lambda: age_of_commit(job) > 4_000, "the retention to pass")
         assert told(job) == stalled
         transaction.commit()
         expected = {("partition_stalled", "closed", None), ("offset_expiring", "opened", "g")}

@@ -58,6 +58,7 @@ def nothing() -> None:
     pass
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("moment", "copies"), [pytest.param("before", 1, marks=pytest.mark.more), ("after", 2)]
 )

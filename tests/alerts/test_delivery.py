@@ -757,6 +757,7 @@ def test_hundreds_that_are_refused_hold_back_neither_new_alerts_nor_repetitions(
         assert max(gaps) <= 61_000, group
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("batch_size", [1, pytest.param(500, marks=pytest.mark.more)])
 def test_many_repetitions_that_are_refused_hold_back_no_other(lake: Lake, batch_size: int) -> None:
     bad = [f"bad{number:02}" for number in range(45)]

@@ -46,7 +46,7 @@ def commit_all(lake: Lake, numbers: tuple[int, ...]) -> None:
     )
 
 
-@pytest.mark.parametrize("retention_ms", [1, MOST])
+@pytest.mark.parametrize("retention_ms", [1, pytest.param(MOST, marks=pytest.mark.more)])
 def test_extreme_numbers_are_judged_and_reported_and_hide_nothing_beside_them(
     tmp_path: Path, retention_ms: int
 ) -> None:

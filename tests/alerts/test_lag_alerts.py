@@ -162,6 +162,7 @@ def test_rolling_restart_of_a_group_is_told_by_no_rule(lake: Lake) -> None:
     assert world.told == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "minutes", [[3], pytest.param([4, 5, 6], marks=pytest.mark.more)], ids=["short", "long"]
 )
@@ -323,6 +324,7 @@ def test_group_that_goes_back_is_told_by_default_with_who_can_have_done_it(lake:
     assert rules_of(world.evaluate()) == [(GROUP_REWOUND.id, False)]
 
 
+@pytest.mark.more
 def test_what_happened_first_is_reported_after_it_was_repaired_by_hand(lake: Lake) -> None:
     """It went back to the begin; when that was seen, a tool put it where it had been before, which is further
     back than it had come meanwhile."""
@@ -501,6 +503,7 @@ def stuck(lake: Lake) -> World:
     return world
 
 
+@pytest.mark.more
 def test_a_partition_without_commits_is_reported_once_until_something_is_committed(stuck: World) -> None:
     assert stuck.pass_minutes(10) == []
     (opened,) = stuck.pass_minutes(8)

@@ -108,7 +108,9 @@ def keytool(java: Path, folder: Path, *arguments: str) -> None:
     subprocess.run([program, *arguments], cwd=folder, capture_output=True, check=True)
 
 
-@pytest.mark.parametrize("name", ["store.jks", "store.p12", "pkcs12.jks"])
+@pytest.mark.parametrize(
+    "name", ["store.jks", "store.p12", pytest.param("pkcs12.jks", marks=pytest.mark.more)]
+)
 @pytest.mark.parametrize(
     "kind", ["JKS", *(pytest.param(kind, marks=pytest.mark.more) for kind in ("PKCS12", None))]
 )

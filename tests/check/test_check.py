@@ -246,8 +246,8 @@ def test_what_cannot_connect_says_what_to_change(world: World) -> None:
     }
 
     def finding(mistake: tuple[str, dict[str, str]]) -> Finding:
-        answer = Inquiry(settings_of(*mistake).source).cluster(5)
-        return findings.sign_in(answer, mistake[0], None, 5)
+        answer = Inquiry(settings_of(*mistake).source).cluster(3)
+        return findings.sign_in(answer, mistake[0], None, 3)
 
     with ThreadPoolExecutor(len(mistakes)) as pool:
         found = dict(zip(mistakes, pool.map(finding, mistakes.values()), strict=True))
@@ -266,7 +266,7 @@ def cut(world: World) -> Iterator[Callable[[], None]]:
 
 def test_an_advertised_address_that_cannot_be_reached_is_named(world: World, cut: Callable[[], None]) -> None:
     cut()
-    found = before_java(settings_of(world.plain, connect_timeout="10s"))
+    found = before_java(settings_of(world.plain, connect_timeout="4s"))
     assert found[findings.LIBRDKAFKA].result == found[findings.TOPIC].result == "ok"
     assert found[findings.BROKERS].result == "failed"
     assert f"broker 1 at 127.0.0.1:{world.cable.port} (" in found[findings.BROKERS].found

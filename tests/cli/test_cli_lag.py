@@ -85,6 +85,7 @@ def test_people_see_lag_times_and_as_of_when_the_ends_are(world: LagTables, ask:
     assert document["as_of"]["log_ends_at"] == iso(world.now)
 
 
+@pytest.mark.more
 def test_offsets_of_a_recreated_topic_are_reported(tmp_path: Path, offsetlake: Any) -> None:
     world = LagTables(tmp_path / "tables", now_ms() - 5_000)
     config = tmp_path / "mine.toml"
@@ -143,7 +144,7 @@ def test_samples_that_are_too_old_say_nothing_and_that_is_said(tmp_path: Path, o
     assert f"offsetlake: the lag is not known, because {because}" in ended.err
 
 
-@pytest.mark.parametrize("has_table", [True, False])
+@pytest.mark.parametrize("has_table", [True, pytest.param(False, marks=pytest.mark.more)])
 def test_tables_without_samples_answer_with_a_remark(
     tmp_path: Path, offsetlake: Any, has_table: bool
 ) -> None:

@@ -75,6 +75,7 @@ def test_settings_are_shown_and_nothing_is_started(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["client.properties"]
 
 
+@pytest.mark.more
 def test_a_client_setting_that_nobody_knows_is_named(tmp_path: Path) -> None:
     (tmp_path / "client.properties").write_text("my.own=1\n")
     (tmp_path / "quick.toml").write_text('[source]\nconnect_timeout = "1s"\n')
@@ -163,6 +164,7 @@ def test_a_topic_that_does_not_exist_ends_what_is_to_end(
     assert not (tmp_path / "warehouse").exists()
 
 
+@pytest.mark.more
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.slow
@@ -246,6 +248,7 @@ def test_the_demo_ends_by_itself_in_agreement_with_its_broker(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more
 def test_client_settings_that_librdkafka_refuses_are_misuse(tmp_path: Path) -> None:
     (tmp_path / "client.properties").write_text("security.protocol=CARRIER_PIGEON\n")
     result = offsetlake("run", "--command-config", "client.properties", cwd=tmp_path)

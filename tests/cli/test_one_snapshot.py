@@ -226,6 +226,7 @@ def test_every_command_that_asks_is_asked_with_all_of_its_options() -> None:
         assert lacking <= OF_NO_QUESTION | OF_BROKERS | OF_A_TEST_BELOW, name
 
 
+@pytest.mark.more
 def test_each_refresh_of_a_watch_is_of_one_snapshot(
     offsetlake: Any, world: World, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:

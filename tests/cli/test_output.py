@@ -30,10 +30,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 COMMANDS = [
-    "groups --list",
+    *(pytest.param(one, marks=pytest.mark.more) for one in ("groups --list", "status", "alerts")),
     "offsets --output document",
-    "status",
-    "alerts",
     "decode {records}",
     "--help",
     "sql MUCH --output json",
@@ -74,7 +72,11 @@ def test_a_full_disk_is_said_where_nothing_is_buffered(root: str, command: str) 
 
 
 @pytest.mark.parametrize(
-    "command", ["groups --list", "status", "--help", "sql MUCH", "metrics --config {much}"]
+    "command",
+    [
+        *("status", "sql MUCH", "metrics --config {much}"),
+        *(pytest.param(one, marks=pytest.mark.more) for one in ("groups --list", "--help")),
+    ],
 )
 def test_a_reader_that_leaves_is_no_error(root: str, command: str) -> None:
     with unread() as out:

@@ -85,7 +85,9 @@ def test_only_so_much_more_memory_is_had_within_bounds() -> None:
     assert (ran.stdout, ran.stderr) == ("refused\ntaken\n", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.more), signal.SIGINT, signal.SIGKILL]
+)
 def test_its_process_ends_with_the_command(root: str, number: signal.Signals, tmp_path: Path) -> None:
     with asked(root, ENDLESS, tmp_path) as process:
         wait_until(lambda: children(process.pid), "the process of its own")

@@ -115,7 +115,7 @@ def printed(
 
 @pytest.mark.parametrize(
     ("redirected", "encoding"),
-    [("<&- 2>&-", "ascii"), ("", "latin-1")],
+    [("<&- 2>&-", "ascii"), pytest.param("", "latin-1", marks=pytest.mark.more)],
 )
 def test_programs_read_utf_8_and_nothing_else(
     asked: dict[str, list[str]], redirected: str, encoding: str

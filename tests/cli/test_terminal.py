@@ -61,7 +61,15 @@ def test_no_line_is_broken_but_where_a_name_is_longer_than_it(seen: dict[tuple[s
             assert cell_len(line) <= width or is_one_name or line.startswith("as of "), line
 
 
-@pytest.mark.parametrize("command", ["offsets", "groups", "sql", "expiring", "removed", "alerts"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "offsets",
+        "sql",
+        "removed",
+        *(pytest.param(one, marks=pytest.mark.more) for one in ("groups", "expiring", "alerts")),
+    ],
+)
 def test_every_name_can_be_found_and_copied(seen: dict[tuple[str, int], str], command: str) -> None:
     lines = seen[command, 80].splitlines()
     assert [name for name in NAMES if not any(name in line for line in lines)] == []

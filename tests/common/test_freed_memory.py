@@ -24,6 +24,7 @@ print(used, held() - first)
 """
 
 
+@pytest.mark.more
 @pytest.mark.skipif(glibc() is None, reason="memory is managed by other means without glibc")
 def test_memory_below_what_is_still_used_is_returned() -> None:
     done = subprocess.run([sys.executable, "-c", IN_A_PROCESS], capture_output=True, text=True, check=True)

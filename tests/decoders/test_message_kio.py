@@ -30,7 +30,7 @@ def small(value: Any) -> Any:
     return {name: small(element) for name, element in value.items()}
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.data())
 @pytest.mark.parametrize("direction", ["request", "response"])
 @pytest.mark.parametrize("api", dict.fromkeys(api for api, _ in REQUESTS), ids=lambda api: api.name)

@@ -102,6 +102,7 @@ class TestRunning:
         broker.start()
         assert broker.pid == pid
 
+    @pytest.mark.more
     def test_stopping_is_a_clean_shutdown_and_leaves_no_process(
         self, broker_jars: Path, tmp_path: Path
     ) -> None:

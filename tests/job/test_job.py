@@ -96,6 +96,7 @@ def test_the_tables_equal_the_brokers_answers_across_a_restart(
     assert sorted(tables.read().groups["group"].to_pylist()) == sorted({key.group for key in expected})
 
 
+@pytest.mark.more
 def test_an_open_transaction_is_not_seen_until_it_commits(
     make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def test_a_batch_that_was_compacted_before_its_replay_leads_to_a_rebuild(
     check_history(job.tables)
 
 
+@pytest.mark.more
 def test_a_batch_that_is_read_again_as_it_was_is_no_reason_to_rebuild(
     crashed_job: CrashedJob, broker: LocalBroker
 ) -> None:

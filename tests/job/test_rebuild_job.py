@@ -142,6 +142,7 @@ def test_a_topic_recreated_with_more_partitions_leads_to_a_rebuild(make_job: Job
     assert job.tables.progress().generation == 2
 
 
+@pytest.mark.more
 def test_a_rebuild_that_is_interrupted_is_taken_up_again_and_shows_nothing_half(
     make_job: JobFactory,
 ) -> None:
@@ -268,6 +269,7 @@ def test_a_lost_checkpoint_is_recreated_on_request(make_job: JobFactory, tmp_pat
     assert committed(job) == {"a": 3}
 
 
+@pytest.mark.more
 def test_an_offset_that_was_due_while_the_job_was_away_has_probably_expired(
     spark: SparkSession, broker: LocalBroker, tmp_path: Path
 ) -> None:

@@ -213,6 +213,7 @@ def test_an_endpoint_that_is_not_there_or_not_trusted_is_said(world: World) -> N
         assert re.search(said, str(raised.value))
 
 
+@pytest.mark.more
 def test_a_client_certificate_that_has_expired_is_refused(world: World, tmp_path: Path) -> None:
     store = world.client_ca.write_pem(tmp_path / "client.pem", "job", valid_s=-60)
     error = failure_of(broker_at(world.bootstrap_tls, world.tls(store), timeout="2s"))

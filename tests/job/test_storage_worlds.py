@@ -153,7 +153,7 @@ def faulty(world: World) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=settings.default.max_examples // 10)
+@settings(max_examples=settings.default.max_examples // 7)
 @given(STEPS, FAULTS)
 def test_whatever_storage_does_the_tables_say_what_the_batches_said(
     steps: list[Any], faults: list[str]

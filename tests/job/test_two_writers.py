@@ -133,6 +133,7 @@ def test_a_fresh_rebuild_is_the_first_to_write_to_its_tables(tmp_path: Path) -> 
     assert job.tables.progress() == replace(writer.progress, generation=1)
 
 
+@pytest.mark.more
 def test_a_long_outage_of_the_storage_holds_few_of_the_commits_that_may_have_arrived(job: Job) -> None:
     said = job.tables.progress()
     commits = ChangesCommitter(job.tables, said)

@@ -519,7 +519,7 @@ STEADY_MOMENTS = range(START - 20 * M, START, 131 * S + 300)
 
 
 @pytest.mark.parametrize("sampled_every", [10 * S, M])
-@pytest.mark.parametrize("commits_every", [5 * S, 10_050, 30 * S])
+@pytest.mark.parametrize("commits_every", [5 * S, pytest.param(10_050, marks=pytest.mark.more), 30 * S])
 @pytest.mark.parametrize("behind", [2, 10, 30, 90, 2 * H // S])
 def test_a_group_that_keeps_its_distance_is_well_and_never_caught_up(
     behind: int, commits_every: int, sampled_every: int
@@ -533,7 +533,7 @@ def test_a_group_that_keeps_its_distance_is_well_and_never_caught_up(
     assert found <= {("OK", "catching up"), ("OK", "keeps pace")}
 
 
-@pytest.mark.parametrize("sampled_every", [10 * S, M])
+@pytest.mark.parametrize("sampled_every", [10 * S, pytest.param(M, marks=pytest.mark.more)])
 @pytest.mark.parametrize(("new_id", "expected"), [("new", False), ("old", True), (None, True)])
 def test_a_topic_that_was_recreated_is_no_rewind(
     new_id: str | None, expected: bool, sampled_every: int

@@ -29,7 +29,14 @@ def bursts(moment: int) -> int:
     return steady(moment // (20 * S) * (20 * S))
 
 
-@pytest.mark.parametrize(("every", "end_at"), [(10 * S, steady), (60 * S, steady), (10 * S, bursts)])
+@pytest.mark.parametrize(
+    ("every", "end_at"),
+    [
+        (10 * S, steady),
+        pytest.param(60 * S, steady, marks=pytest.mark.more),
+        pytest.param(10 * S, bursts, marks=pytest.mark.more),
+    ],
+)
 def test_the_lag_is_that_of_the_moment_that_is_stated(tmp_path: Path, every: int, end_at: object) -> None:
     """Within what comes between a commit and its batch; never less, and so never 0 for who is behind."""
     assert callable(end_at)

@@ -69,6 +69,7 @@ def test_a_round_a_year_ahead_trims_no_history_and_the_next_one_works(tables: Ta
     assert history_start(tables.delta("changes")) <= days_ago(5)
 
 
+@pytest.mark.more
 def test_heartbeats_and_batches_of_a_clock_that_is_ahead_are_no_evidence_for_it(tables: Tables) -> None:
     a_week(tables)
     before = answers(tables)[0]
@@ -294,6 +295,7 @@ def test_a_file_being_written_when_the_clock_jumps_a_year_ahead_is_not_deleted(
     assert files_after_round(YEAR_MS) == ["new"]
 
 
+@pytest.mark.more
 def test_a_file_is_deleted_after_its_time_by_a_clock_that_runs(
     young: tuple[Tables, Callable[[int], list[str]]],
 ) -> None:

@@ -44,6 +44,7 @@ def test_every_release_has_the_jars_of_its_number() -> None:
     assert {version.jars for version in VERSIONS.values()} == brokers
 
 
+@pytest.mark.more
 def test_an_unknown_release_is_refused_with_those_there_are() -> None:
     ran = collected("1.0", "tests/project/test_kafka_versions.py")
     assert ran.returncode == pytest.ExitCode.USAGE_ERROR

@@ -61,6 +61,7 @@ def test_the_trend_is_that_of_the_quarters() -> None:
     assert lines["Java heap in use after a full garbage collection, MB"].endswith("|  -  |  -  |  -  | - |")
 
 
+@pytest.mark.more
 def test_the_plot_is_small_and_always_the_same(tmp_path: Path) -> None:
     samples = [a_sample(5 * at, jvm_rss_bytes=1e9 + at, batch_seconds=at % 7) for at in range(1_000)]
     report.plot(tmp_path / "a.svg", samples, report.PANELS)

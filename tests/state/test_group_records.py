@@ -704,7 +704,7 @@ def steps_of_any_group() -> st.SearchStrategy[list[list[Record]]]:
 def test_kafkas_coordinator_says_the_same_after_any_history(kafka: GroupReplay) -> None:
     agreed: dict[str, int] = {}
 
-    @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     @given(steps=steps_of_any_group())
     @example(steps=[[commit(1)], [record(3, None)]])
     def agree(steps: list[list[Record]]) -> None:

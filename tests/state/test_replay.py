@@ -273,7 +273,7 @@ def histories(draw: st.DrawFn) -> list[Record]:
     return records
 
 
-@settings(max_examples=max(150, settings().max_examples))
+@settings(max_examples=max(75, settings().max_examples))
 @given(records=histories(), cuts=st.lists(st.integers(0, 40), max_size=4), early_drop=st.booleans())
 @example(
     records=[commit(1, 1), group_record(2, ends=True), commit(3, 7, topic="u"), tombstone(4, topic="u")],
@@ -286,7 +286,7 @@ def test_any_history_in_any_batches_equals_a_plain_replay(
     assert_same(records, cuts, early_drop=early_drop)
 
 
-@settings(max_examples=max(80, settings().max_examples))
+@settings(max_examples=max(40, settings().max_examples))
 @given(
     logs=st.lists(histories(), min_size=2, max_size=3),
     cuts=st.lists(st.integers(0, 40), max_size=4),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ask_world import write_ask_world
+from ask_world import AskWorld, write_ask_world
 from terminal import on_terminal
 
 from streaming.common.times import parse_moment
@@ -47,19 +47,23 @@ def entries(page: str) -> list[Entry]:
     return [Entry(*found.groups()) for found in _ENTRY.finditer(page)]
 
 
-def printed(arguments: Sequence[str]) -> list[str]:
+def write_company(directory: Path) -> AskWorld:
+    """Write the tables of the company, in the folder where its commands run."""
+    return write_ask_world(directory / "warehouse", NOW - 4_000)
+
+
+def printed(arguments: Sequence[str], directory: Path) -> list[str]:
     """Return what each command prints about the company, standard error and output as a person sees them."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        write_ask_world(directory / "warehouse", NOW - 4_000)
-        asked = [(COLUMNS, shlex.split(words, comments=True)) for words in arguments]
-        return on_terminal(asked, directory=directory, now=NOW, with_errors=True)
+    asked = [(COLUMNS, shlex.split(words, comments=True)) for words in arguments]
+    return on_terminal(asked, directory=directory, now=NOW, with_errors=True)
 
 
 def main() -> None:
     """Run every command of the pages and write what it prints into them."""
     asked = {entry.arguments: "" for page in pages() for entry in entries(page.read_text())}
-    outputs = dict(zip(asked, printed(list(asked)), strict=True))
+    with tempfile.TemporaryDirectory() as name:
+        write_company(Path(name))
+        outputs = dict(zip(asked, printed(list(asked), Path(name)), strict=True))
 
     def answered(found: re.Match[str]) -> str:
         start = found.start("output") - found.start()

@@ -1,6 +1,7 @@
 """Reads pages for tests: their elements, links, tables and visible text, and what must not be in any page."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from html.parser import HTMLParser
 from typing import Self
 
@@ -15,8 +16,12 @@ class Element:
     tag: str
     attributes: dict[str, str | None]
     parents: tuple[str, ...]
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
     inside: list["Element"] = field(default_factory=list)
+
+    @cached_property
+    def text(self) -> str:
+        return "".join(self.texts)
 
 
 class HtmlPage(HTMLParser):
@@ -54,7 +59,7 @@ class HtmlPage(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         for element in self._open:
-            element.text += data
+            element.texts.append(data)
 
     def handle_comment(self, data: str) -> None:
         raise AssertionError(f"a comment: {data!r}")

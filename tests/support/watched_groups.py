@@ -62,20 +62,22 @@ class World:
         """Return positions with lag, commits and samples as they were known at a moment."""
         commits = self.commits_until(now)
         last: dict[Key, dict[str, Any]] = {}
-        changes = []
-        for sequence, row in enumerate(commits):
+        before = []
+        for row in commits:
             key = (row["group"], row["topic"], row["partition"])
-            before = last.get(key, {}).get("committed_offset")
-            changes.append({**row, "offset_before": before, "sequence": sequence})
+            before.append(last.get(key, {}).get("committed_offset"))
             last[key] = row
+        told = timed(commits, COMMITS)
+        changes = told.append_column(CHANGED.field("offset_before"), pa.array(before, pa.int64()))
+        changes = changes.append_column(CHANGED.field("sequence"), pa.array(range(len(commits)), pa.int64()))
         rows = [{**row, "commit_timestamp": row["committed_at"]} for row in last.values()]
         samples = [row for row in self.samples if row["sampled_at"] <= now]
         newest, positions = sample_table(newest_of(samples)), timed(rows, POSITIONS)
         ends = Ends.of(positions, newest, np.full(len(rows), now), max_age_ms=MAX_AGE_MS)
-        held = as_of_ends(positions, ends, timed(changes, CHANGED))
+        held = as_of_ends(positions, ends, changes)
         crossed = offset_times_of(samples, [tuple(row.values()) for row in held.to_pylist()])
         positions = with_lag(positions, ends, held, crossed)
-        return positions, timed(commits, COMMITS), sample_table(samples)
+        return positions, told, sample_table(samples)
 
 
 def _named(key: Key) -> dict[str, Any]:

@@ -56,7 +56,16 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-@pytest.mark.parametrize("folds_after", [(0, 2), (2,), (0, 1, 2)], ids=["base", "first", "each"])
+@pytest.mark.parametrize(
+    "folds_after",
+    [
+        *(
+            pytest.param(after, id=name, marks=pytest.mark.more)
+            for after, name in (((0, 2), "base"), ((2,), "first"))
+        ),
+        pytest.param((0, 1, 2), id="each"),
+    ],
+)
 @pytest.mark.parametrize(
     ("bounds", "passes"),
     [

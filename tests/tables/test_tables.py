@@ -40,7 +40,7 @@ from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Tables, TablesMissingError, TablesUnreachableError
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     history=st.lists(st.tuples(BATCHES, st.booleans()), max_size=6),
     asked=st.lists(GROUP_IDS, max_size=2),

@@ -180,6 +180,7 @@ def test_python_finds_every_name(tables: Tables) -> None:
         }
 
 
+@pytest.mark.more
 def test_python_finds_the_history_of_every_name(tables: Tables) -> None:
     queries = LagQueries(tables)
     for name in NAMES:
@@ -224,6 +225,7 @@ def test_other_engines_find_every_text_of_folded_offsets(tmp_path: Path, column:
         assert by_engines(offsets, column, value, ENGINES) == dict.fromkeys(ENGINES, wanted)
 
 
+@pytest.mark.more
 def test_other_engines_find_every_folded_group(tmp_path: Path) -> None:
     groups = folded(tmp_path).delta("groups").to_pyarrow_dataset()
     for name in NAMES:
@@ -283,7 +285,7 @@ ANY_NAMES = st.lists(
 
 
 @pytest.mark.more
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(ANY_NAMES)
 def test_any_names_are_found_beside_any_others(names: list[str]) -> None:
     with TemporaryDirectory() as root:

@@ -73,8 +73,9 @@ def test_tables_are_written_read_followed_and_maintained(store: ObjectStore) -> 
         live = batch_of(number - 1) if number > 1 else {}
         append(tables, batch_of(number), live=live, now=NOW - 10_000 + number * 1_000)
         assert tailer.poll(), tailer.last_poll
-        assert offsets_in(tailer.current) == offsets_answered(tables)
-        assert groups_in(tailer.current) == groups_answered(tables)
+        if number in (1, 3, BATCHES):  # at first, after the fold, and at last
+            assert offsets_in(tailer.current) == offsets_answered(tables)
+            assert groups_in(tailer.current) == groups_answered(tables)
         if number == 2:
             assert tables.fold() == len(HOSTILE) + 1
     assert offsets_of(tables) == dict.fromkeys(HOSTILE, BATCHES)

@@ -43,7 +43,7 @@ def counted(tailer: Tailer) -> Counters:
     return counters
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(before=BATCHES, after=BATCHES, at_once=st.booleans())
 def test_commits_and_rewinds_are_those_that_came(
     tmp_path_factory: pytest.TempPathFactory, before: list[Any], after: list[Any], at_once: bool

@@ -37,6 +37,7 @@ def test_they_are_renewed_while_somebody_asks(refresher: Refresher) -> None:
     wait_until(lambda: refresher.current().moment > first, "another one")
 
 
+@pytest.mark.more
 def test_what_takes_long_is_done_seldom(refresher: Refresher, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[float] = []
 

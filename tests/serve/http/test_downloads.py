@@ -93,6 +93,7 @@ def test_files_that_are_not_sent_hold_no_place(large: Tables) -> None:
                 )
 
 
+@pytest.mark.more
 def test_one_address_does_not_take_all_files_and_a_proxy_says_whose_they_are(large: Tables) -> None:
     limits = quick(downloads=3, downloads_of_address=2)
     mine, other = "x-forwarded-for: 10.0.0.1\r\n", "10.0.0.2"

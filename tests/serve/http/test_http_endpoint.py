@@ -252,7 +252,9 @@ def ends(client: socket.socket) -> bytes:
     return received
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nx-"])
+@pytest.mark.parametrize(
+    "begun", [pytest.param(b"", marks=pytest.mark.more), b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nx-"]
+)
 def test_who_does_not_finish_a_request_loses_the_connection(tables: Tables, begun: bytes) -> None:
     with opened(tables, limits=quick(head_s=0.5)) as endpoint, endpoint.connect() as client:
         client.sendall(begun)
@@ -379,6 +381,7 @@ def test_a_client_that_takes_nothing_loses_the_connection(tables: Tables) -> Non
         assert endpoint.said == []
 
 
+@pytest.mark.more
 def test_a_client_that_takes_an_answer_bit_by_bit_loses_the_connection(tables: Tables) -> None:
     fill_much(tables)
     with opened(tables, limits=quick(answer_s=2)) as endpoint, socket.socket() as client:
@@ -458,7 +461,7 @@ def asks_forever(client: socket.socket, port: int) -> None:
     client.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
 
 
-@pytest.mark.parametrize("is_made", [True, False])
+@pytest.mark.parametrize("is_made", [True, pytest.param(False, marks=pytest.mark.more)])
 def test_answers_that_are_given_up_at_the_end_are_not_spoken_of(
     tables: Tables, is_made: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -496,8 +499,8 @@ def test_there_are_only_so_many_connections(tables: Tables) -> None:
     "sent",
     [
         b"\0" * 100,
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00",
+        pytest.param(b"GET / HTTP/9.9\r\n\r\n", marks=pytest.mark.more),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00", marks=pytest.mark.more),
         b"GET /%ff%00 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )

@@ -202,7 +202,11 @@ def test_the_command_prints_the_same(
 
 
 @AS_THE_NEWEST
-@pytest.mark.parametrize("arguments", [["--list"], ["--describe", "--all-groups"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(["--list"], marks=pytest.mark.more), ["--describe", "--all-groups"]],
+    ids=" ".join,
+)
 def test_the_command_prints_the_same_where_there_is_a_group_without_a_name(
     world: World, endpoint_with_empty_id: Listening, tool: JavaLines, arguments: list[str]
 ) -> None:
@@ -223,6 +227,7 @@ def test_partitions_that_a_group_never_committed_are_described(
         assert described(tool, unsampled, "classic orders") == [[*"0---"], [*"1---"]]
 
 
+@pytest.mark.more
 def test_partitions_that_no_group_ever_committed_are_described(
     world: World, tool: JavaLines, tmp_path: Path, kafka_version: KafkaVersion
 ) -> None:

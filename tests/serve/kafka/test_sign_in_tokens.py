@@ -112,12 +112,12 @@ def test_a_session_lasts_as_long_as_its_token(
     endpoint: Listening, credentials: Credentials, issuer: TokenIssuer
 ) -> None:
     with Client(endpoint.bootstrap, tls=credentials.trusting()) as client:
-        answered = shown(client, token_of(issuer, exp=int(time.time()) + 3))
+        answered = shown(client, token_of(issuer, exp=int(time.time()) + 2))
         assert (answered["errorCode"], answered["authBytes"]) == (0, b"")
-        assert 0 < answered["sessionLifetimeMs"] <= 3_000
+        assert 0 < answered["sessionLifetimeMs"] <= 2_000
         again = shown(client, token_of(issuer, exp=int(time.time()) + 60))
         assert 55_000 < again["sessionLifetimeMs"] <= 60_000
-        time.sleep(3.2)  # the first token has expired
+        time.sleep(2.2)  # the first token has expired
         assert client.ask(LIST_GROUPS, 0, {})["errorCode"] == 0
         shown(client, token_of(issuer, exp=int(time.time()) + 2))
         time.sleep(2.2)

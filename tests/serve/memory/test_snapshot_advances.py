@@ -56,7 +56,7 @@ def do(step: Batch | str, tables: Tables, tailer: Tailer) -> None:
             append(tables, step)
 
 
-@settings(max_examples=14, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=7, deadline=None, suppress_health_check=[*HealthCheck])
 @given(steps=st.lists(STEPS, max_size=10), is_spare=st.booleans())
 def test_an_advanced_snapshot_is_the_whole_one_and_what_the_tables_answer(
     steps: list[Batch | str], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory
@@ -115,7 +115,7 @@ def assigned_in(held: Assignments) -> set[tuple[str | None, str | None, int]]:
     return set(found)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=5, deadline=None, suppress_health_check=[*HealthCheck])
 @given(steps=st.lists(CHANGES, min_size=1, max_size=4), is_spare=st.booleans())
 def test_what_members_have_is_advanced_by_the_groups_that_change(
     steps: list[Batch], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory

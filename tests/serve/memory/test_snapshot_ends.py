@@ -54,7 +54,7 @@ def timed(rounds: list[list[Sample]], minutes: list[int]) -> list[list[Sample]]:
     ]
 
 
-@settings(max_examples=14, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=8, deadline=None, suppress_health_check=[*HealthCheck])
 @given(
     rounds=ROUNDS,
     minutes=st.lists(st.sampled_from([1, 1, 1, 9, 16]), min_size=6, max_size=6),

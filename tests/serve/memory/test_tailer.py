@@ -264,7 +264,14 @@ def alter(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [trim, cut_log, make_anew, delete_rows, delete_files, append_rows_only, restore, alter]
+    "event",
+    [
+        *(trim, make_anew, append_rows_only, restore),
+        *(
+            pytest.param(event, marks=pytest.mark.more)
+            for event in (cut_log, delete_rows, delete_files, alter)
+        ),
+    ],
 )
 def test_what_cannot_be_followed_is_read_again(
     tables: Tables, tailer: Tailer, wholes: list[int], event: Callable[[Tables], None]

@@ -183,6 +183,7 @@ def test_where_there_is_no_room_the_job_stays(source: MetricsSource) -> None:
     assert "offsetlake_heartbeat_timestamp_seconds" in nothing
 
 
+@pytest.mark.more
 def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: Path) -> None:
     world = AssessedWorld(tmp_path, now_ms(), 7)
     maker = Maker(world.tables, world.now, granularity="partition")
@@ -210,6 +211,7 @@ def test_groups_that_come_are_withheld_and_those_that_were_there_stay(tmp_path: 
     assert told()["offsetlake_groups_withheld"] == {(): 20}  # gone, and counted
 
 
+@pytest.mark.more
 def test_of_groups_that_have_no_offsets_the_older_precede(tmp_path: Path) -> None:
     world = AssessedWorld(tmp_path, now_ms(), 7)
     came = {"a new one": world.now, "b old one": 1}
@@ -273,6 +275,7 @@ def test_groups_end_with_the_heartbeat_and_the_job_stays(source: MetricsSource) 
     assert heartbeat == source.snapshot.progress.heartbeat / 1_000
 
 
+@pytest.mark.more
 def test_groups_have_no_metrics_where_the_heartbeat_is_to_come(source: MetricsSource) -> None:
     age = source.settings.tables.complete_within_ms
     early = older(source, source.snapshot.progress.heartbeat - age - source.now)

@@ -94,6 +94,7 @@ def test_a_assessment_is_of_the_snapshot_though_the_tables_have_gone_on(world: A
     assert after["lag"].tolist() == before["lag"].tolist()
 
 
+@pytest.mark.more
 def test_how_long_the_newest_batch_took_is_reported_once_it_is_known(world: AssessedWorld) -> None:
     maker, told = Maker(world.tables), "offsetlake_batch_duration_seconds"
     assert maker.read()[told] == {(): 1.5}
@@ -133,7 +134,7 @@ def test_before_anything_was_read_there_are_no_zeros(tables: Tables) -> None:
     assert {name for name in names if set(told[name].values()) == {0}} == names
 
 
-@pytest.mark.parametrize("names", ["offsetlake", "kafka_exporter"])
+@pytest.mark.parametrize("names", ["offsetlake", pytest.param("kafka_exporter", marks=pytest.mark.more)])
 def test_log_ends_are_reported_as_long_as_they_are_sampled(world: AssessedWorld, names: str) -> None:
     maker = Maker(world.tables, now=world.now, granularity="partition", names=names)
     ends = {
