@@ -173,7 +173,7 @@ def test_the_commands_of_the_documentation_do_what_they_say_beside_the_job(
                 shell.run(command)
         for command in dict.fromkeys(filter(serves, all_of_them)):
             shell.serve(command)
-        os.killpg(job.pid, signal.SIGTERM)  # to the whole group, as a service manager does
+        os.killpg(job.pid, signal.SIGINT)  # to the whole group, as Ctrl-C does
         assert job.wait(LIMIT_S) == 0
         assert said.read_text().rstrip().endswith("stopped")
         assert "Traceback" not in said.read_text()
