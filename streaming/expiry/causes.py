@@ -11,7 +11,7 @@ decisions rest on three facts about Kafka (4.3: `OffsetMetadataManager`, `GroupC
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -59,7 +59,8 @@ class Evidence:
 
     `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows, as of
     before the batch. `topic_ids` are the current topics, as `Broker.topic_ids` returns them. `stalled` are
-    the offsets partitions with an open transaction. `now` is in milliseconds.
+    the offsets partitions with an open transaction. `ends` are the greatest source offsets of changes that
+    are not among the rows, by offsets partition. `now` is in milliseconds.
     """
 
     offsets: pa.Table
@@ -68,6 +69,7 @@ class Evidence:
     retention: Retention | None
     stalled: frozenset[int]
     now: int
+    ends: Mapping[int, int] = field(default_factory=dict)
 
 
 def watched_since(retention: Retention | None, now: int) -> int:
@@ -75,11 +77,12 @@ def watched_since(retention: Retention | None, now: int) -> int:
     return retention.known_since if retention else now - RECENT_MS
 
 
-def undecided(changes: pa.Table, retention: Retention | None, now: int) -> Mask:
-    """Return for n rows whether they are removals whose cause the evidence can show.
+def undecided(changes: pa.Table, since: int) -> Mask:
+    """Return for n rows (schema `CHANGES`, or `CHANGES_IN_BATCH`) whether they are removals whose cause the
+    evidence can show.
 
     Excluded are offsets that were not in the tables or have no tombstone of their own, and removals from
-    before the retention was known.
+    before `since` (ms; see `watched_since`).
     """
     removed_at = _milliseconds(changes["source_timestamp"])
     is_removed_offset = pc.and_(pc.equal(changes["kind"], "offset"), pc.equal(changes["op"], "remove"))
@@ -87,7 +90,7 @@ def undecided(changes: pa.Table, retention: Retention | None, now: int) -> Mask:
         _mask(is_removed_offset)
         & _mask(pc.not_equal(changes["cause"], HIDDEN))
         & _mask(pc.is_valid(changes["before"]))
-        & (removed_at >= watched_since(retention, now))
+        & (removed_at >= since)
         & (removed_at != _NEVER)
     )
     return is_undecided
@@ -99,8 +102,11 @@ def without_evidence(changes: pa.Table) -> pa.Table:
 
 
 def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
-    """Return the rows of a batch with the cause of every removed offset: one of `CAUSES`."""
-    rows = np.flatnonzero(undecided(changes, evidence.retention, evidence.now))
+    """Return the rows of a batch with the cause of every removed offset: one of `CAUSES`.
+
+    The rows are at least all those of the groups of `undecided` removals.
+    """
+    rows = np.flatnonzero(undecided(changes, watched_since(evidence.retention, evidence.now)))
     causes = without_evidence(changes)["cause"].to_numpy(zero_copy_only=False).copy()
     if len(rows):
         causes[rows] = _causes(changes, take(changes, rows), evidence)
@@ -149,7 +155,7 @@ def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDA
     operations = _operations(removed)
     due = _DueTimes.of(removed, evidence.groups, evidence.retention)
     is_outlived = _is_outlived(changes, removed, due.at, evidence)
-    is_outlived &= ~_may_go_on(changes, removed, operations)
+    is_outlived &= ~_may_go_on(changes, removed, operations, evidence.ends)
     is_no_expiry = _in_same(operations, due.is_before(removed_at) | is_outlived)
     is_in_time = due.is_in_time(removed_at, evidence.retention)
     is_same_topic, is_topic_gone = _topics(removed, removed_at, evidence)
@@ -235,13 +241,18 @@ def _is_outlived(changes: pa.Table, removed: pa.Table, due: Index, evidence: Evi
     return outlived
 
 
-def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index) -> Mask:
+def ends_of(changes: pa.Table) -> dict[int, int]:
+    """Return the greatest source offset of rows (schema `CHANGES` or `CHANGES_IN_BATCH`) by offsets
+    partition."""
+    last = changes.group_by("source_partition").aggregate([("source_offset", "max")])
+    return dict(zip(last["source_partition"].to_pylist(), last["source_offset_max"].to_pylist(), strict=True))
+
+
+def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index, others: Mapping[int, int]) -> Mask:
     """Return which rows may belong to a check whose tombstones continue after this batch."""
+    ends = {number: max(end, others.get(number, end)) for number, end in ends_of(changes).items()}
     partitions = removed["source_partition"].to_numpy()
-    ends = (
-        pd.Series(changes["source_offset"].to_numpy()).groupby(changes["source_partition"].to_numpy()).max()
-    )
-    is_last = removed["source_offset"].to_numpy() == ends.reindex(partitions).to_numpy()
+    is_last = removed["source_offset"].to_numpy() == pd.Series(ends).reindex(partitions).to_numpy()
     checks = key_codes(_times(removed))
     is_large = np.bincount(checks)[checks] >= LARGE_CHECK
     may_go_on: Mask = is_large & _in_same(operations, is_last)

@@ -35,6 +35,7 @@ from streaming.settings.created_files import created_files
 from streaming.settings.kinds import shown_size
 from streaming.settings.memory import USUAL_BYTES, division_of, fitted
 from streaming.settings.model import Settings
+from streaming.settings.storage import export_secrets
 from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
 from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
@@ -125,6 +126,7 @@ def _with_reader(
         temporary_folders(settings, os.environ) as options,
         sole_writer(settings, stop, waiting=listener.waiting) as name,
     ):
+        export_secrets(settings.tables.storage_options, os.environ)
         with listener.waiting("starting Spark"):
             options += archive_options(jars)
             spark = start_session(

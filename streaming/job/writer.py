@@ -2,11 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from operator import add
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,12 +16,15 @@ from streaming.common.times import now_ms
 from streaming.expiry.causes import Evidence, undecided, watched_since, with_causes, without_evidence
 from streaming.job.reporter import BatchReport
 from streaming.job.topic.reasons import RebuildNeededError
+from streaming.model.batch_to_write import BatchToWrite
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Retention
 from streaming.model.schemas import CHANGES
 from streaming.model.totals import Totals
+from streaming.settings.storage import by_reference
 from streaming.spark.session import Evaluation
-from streaming.spark.shard_results import Fingerprint, ShardResults, is_full
+from streaming.spark.shard_results import ShardResults
+from streaming.spark.task_files import announce
 from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
 from streaming.tables.fences import OtherWriterError
 from streaming.tables.files import NewFiles
@@ -126,11 +128,14 @@ class BatchWriter:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
         started = time.monotonic()
-        results = ShardResults.collect(batch)
+        begun = self._begun()
+        announce(begun, batch.sparkSession.sparkContext)
         try:
-            report = self.apply(results, batch_id)
-        finally:
-            results.discard()
+            results = ShardResults.collect(batch)
+        except Exception:
+            self._tables.delete_files_of(begun)
+            raise
+        report = self.apply(results, batch_id, begun)
         changed = report.changed_offsets + report.changed_groups
         handled_rows(changed)
         if changed >= MANY_ROWS:
@@ -138,11 +143,17 @@ class BatchWriter:
         self._evaluation.choose(batch.sparkSession, report.moved)
         self._report(replace(report, seconds=time.monotonic() - started))
 
-    def apply(self, results: ShardResults, batch_id: int) -> BatchReport:
-        """Write the results of a batch, unless the tables already have them."""
+    def apply(self, results: ShardResults, batch_id: int, begun: BatchToWrite | None = None) -> BatchReport:
+        """Write the results of a batch, unless the tables already have them.
+
+        `begun` is the batch that was announced to its tasks (None: none was).
+        """
+        begun = self._begun() if begun is None else begun
         with self._lock:
             try:
-                return self._apply(results, batch_id)
+                with self._tables.new_changes() as new:
+                    new.take_over(results.written.files)
+                    return self._apply(results, batch_id, begun, new)
             except BaseException:
                 self._is_broken = True
                 raise
@@ -205,7 +216,20 @@ class BatchWriter:
         """The number of appended rows that are not folded yet."""
         return self._rows_since_fold
 
-    def _apply(self, results: ShardResults, batch_id: int) -> BatchReport:
+    def _begun(self) -> BatchToWrite:
+        """Return the next batch: its time is that of its rows; a sequence without rows is used again."""
+        with self._lock:
+            now, progress = self._clock(), self.progress
+        return BatchToWrite(
+            sequence=progress.sequence + 1,
+            batch_time=now,
+            evidence_since=watched_since(progress.retention, now),
+            place=self._tables.place_of_changes,
+            storage_options=by_reference(self._tables.storage_options),
+            name=uuid4().hex,
+        )
+
+    def _apply(self, results: ShardResults, batch_id: int, begun: BatchToWrite, new: NewFiles) -> BatchReport:
         started, before = time.monotonic(), self.progress
         query_id = before.query_id or self._query_id()
         assert query_id is not None, "Spark writes the query's id before it runs the first batch"
@@ -213,16 +237,17 @@ class BatchWriter:
             self.progress = self._commits.reread()
             _refuse_longer_batch(batch_id, self._positions(batch_id), self.progress, self._tables.root)
             _refuse_other_changes(batch_id, results, self.progress)
-            totals, failed, made = Totals(), 0, _Made()
+            totals, failed, offsets, groups = Totals(), 0, 0, 0
         else:
-            made = self._append(results, replace(before, query_id=query_id, batch_id=batch_id))
+            self._append(results, replace(before, query_id=query_id, batch_id=batch_id), begun, new)
             totals, failed = results.totals, len(results.quarantine)
+            offsets, groups = results.changed_offsets, results.changed_groups
         self._is_first = False
         return BatchReport(
             moved=_moved(before, self.progress),
             totals=totals,
-            changed_offsets=made.offsets,
-            changed_groups=made.rows - made.offsets,
+            changed_offsets=offsets,
+            changed_groups=groups,
             quarantined=failed,
             seconds=time.monotonic() - started,
             progress=self.progress,
@@ -234,62 +259,49 @@ class BatchWriter:
         appended = self.progress.batch_id
         return self._is_first or appended is None or batch_id <= appended
 
-    def _append(self, results: ShardResults, progress: Progress) -> "_Made":
-        """Append quarantine first and changes last: the commit to `changes` completes the batch."""
+    def _append(self, results: ShardResults, progress: Progress, begun: BatchToWrite, new: NewFiles) -> None:
+        """Append quarantine first and changes last: the commit to `changes` completes the batch.
+
+        The progress has the time of the commit, its rows that of `begun`: before the commit nobody saw them.
+        """
         positions = self._positions(progress.batch_id)
         if reason := self._missed(progress, positions):
             raise RebuildNeededError(reason)
-        now, is_first = self._clock(), self.progress.query_id is None
-        with self._tables.new_changes() as new:
-            make = partial(self._made, new, sequence=progress.sequence + 1, now=now)
-            made = reduce(make, self._portions(results, now), _Made())
-            sequence = progress.sequence + 1 if made.rows else progress.sequence
-            failed, clamped_failed = quarantine_rows(results.quarantine, sequence=sequence, batch_time=now)
-            counted = results.totals + Totals(clamped=made.clamped + clamped_failed)
-            after = replace(
-                progress.with_positions(positions, now),
-                sequence=sequence,
-                batch_time=now if made.rows else progress.batch_time,
-                totals=progress.totals + counted,
-                fingerprint=str(made.fingerprint),
-            )
-            if made.rows or counted or is_first:  # the first commit binds the tables to the query
-                after = replace(after, heartbeat=now)
-                self._tables.append_quarantine(failed, progress)
-                self._commits.append(made.waiting, after, is_batch=True, new=new)
-                self._rows_since_fold += made.rows
-        self.progress = after
-        return made
-
-    def _portions(self, results: ShardResults, now: int) -> Iterable[pa.Table]:
-        """Return the changes of a batch in portions: those in memory take several times their size.
-
-        If an offset was removed whose cause depends on other changes of the batch, all are one portion.
-        """
-        removed = results.newest_removal
-        if removed is not None and removed >= watched_since(self.progress.retention, now):
-            return [results.changes()]
-        return results.portions()
-
-    def _made(self, new: NewFiles, before: "_Made", changes: pa.Table, *, sequence: int, now: int) -> "_Made":
-        """Convert a portion of changes to rows; with the waiting ones they are written once they are enough
-        for files."""
-        rows, clamped = change_rows(changes, sequence=sequence, batch_time=now)
-        waiting = pa.concat_tables([before.waiting, self._with_causes(rows, now)])
-        if is_enough := is_full(len(waiting), waiting.nbytes):
-            self._tables.write_changes(waiting, new)
-        return _Made(
-            rows=before.rows + len(rows),
-            offsets=before.offsets + (pc.sum(pc.equal(changes["kind"], "offset")).as_py() or 0),
-            clamped=before.clamped + clamped,
-            fingerprint=before.fingerprint + Fingerprint.of(changes),
-            waiting=waiting.schema.empty_table() if is_enough else waiting,
+        is_first = self.progress.query_id is None
+        rows, clamped = change_rows(results.changes, sequence=begun.sequence, batch_time=begun.batch_time)
+        rows = self._with_causes(rows, results.written.ends, begun)
+        count = len(rows) + results.written.rows
+        sequence = begun.sequence if count else progress.sequence
+        failed, clamped_failed = quarantine_rows(
+            results.quarantine, sequence=sequence, batch_time=begun.batch_time
         )
+        counted = results.totals + Totals(clamped=clamped + clamped_failed)
+        after = replace(
+            progress,
+            sequence=sequence,
+            batch_time=begun.batch_time if count else progress.batch_time,
+            totals=progress.totals + counted,
+            fingerprint=str(results.fingerprint),
+        )
+        is_worth_a_commit = count or counted or is_first  # the first one binds the tables to the query
+        if is_worth_a_commit:
+            self._tables.append_quarantine(failed, progress)
+        now = self._clock()
+        after = after.with_positions(positions, now)
+        if is_worth_a_commit:
+            after = replace(after, heartbeat=now)
+            self._commits.append(rows, after, is_batch=True, new=new)
+            self._rows_since_fold += count
+        self.progress = after
 
-    def _with_causes(self, changes: pa.Table, now: int) -> pa.Table:
-        """Add the causes of removals; reads tables and metadata only if these may decide."""
+    def _with_causes(self, changes: pa.Table, ends: Mapping[int, int], begun: BatchToWrite) -> pa.Table:
+        """Add the causes of removals; reads tables and metadata only if these may decide.
+
+        `ends` are the greatest source offsets of changes in files, by offsets partition.
+        """
         retention = self.progress.retention
-        is_undecided = undecided(changes, retention, now)
+        now = max(self._clock(), begun.batch_time)  # else tasks may have written rows that matter
+        is_undecided = undecided(changes, watched_since(retention, now))
         if not is_undecided.any():
             return without_evidence(changes)
         removed = changes.filter(pa.array(is_undecided))
@@ -302,19 +314,9 @@ class BatchWriter:
             retention=retention,
             stalled=_stalled(self.progress),
             now=now,
+            ends=ends,
         )
         return with_causes(changes, evidence)
-
-
-@dataclass(frozen=True)
-class _Made:
-    """The converted part of a batch, besides new files: rows (schema `CHANGES`) waiting for a file."""
-
-    rows: int = 0
-    offsets: int = 0
-    clamped: int = 0
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    waiting: pa.Table = field(default_factory=CHANGES.empty_table)
 
 
 def _refuse_longer_batch(batch_id: int, positions: Mapping[int, int], progress: Progress, root: str) -> None:
@@ -335,8 +337,7 @@ def _refuse_other_changes(batch_id: int, results: ShardResults, progress: Progre
     appended = progress.fingerprint
     if appended is None or progress.batch_id != batch_id:
         return
-    found = reduce(add, map(Fingerprint.of, results.portions()))
-    if str(found) != appended:
+    if str(results.fingerprint) != appended:
         raise RebuildNeededError(
             f"batch {batch_id}, which is in the tables, was read again after a crash with a different "
             "result: the topic has been compacted meanwhile"

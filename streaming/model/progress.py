@@ -188,7 +188,7 @@ class Rebuild:
 class Progress:
     """The progress in one commit to `changes`.
 
-    `sequence` is that of the newest rows, `batch_time` their time of writing, `heartbeat` the time of this
+    `sequence` is that of the newest rows, `batch_time` the begin of their batch, `heartbeat` the time of this
     document. `retention` is the last reading of the brokers' settings, so that readers can compute expiry
     without asking a broker; None: unknown. `topic_id` is the id of the topic that was read; None: unknown.
     `generation` counts how often the topic was read again from the beginning; `rebuild` is set while that is

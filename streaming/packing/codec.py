@@ -31,29 +31,14 @@ _READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 def to_bytes(table: pa.Table) -> bytes:
     """Write a table, schema metadata included, as a compressed Arrow stream."""
     sink = pa.BufferOutputStream()
-    _write(table, sink)
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+        writer.write_table(table, max_chunksize=_WRITTEN_ROWS)
     written: bytes = sink.getvalue().to_pybytes()
     return written
 
 
 def from_bytes(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data, options=_READING).read_all()
-
-
-def to_file(table: pa.Table, path: str) -> None:
-    """Write the stream of `to_bytes` to a file."""
-    with pa.OSFile(path, "wb") as sink:
-        _write(table, sink)
-
-
-def from_file(path: str) -> pa.Table:
-    with pa.memory_map(path) as source:
-        return pa.ipc.open_stream(source, options=_READING).read_all()
-
-
-def _write(table: pa.Table, sink: pa.NativeFile) -> None:
-    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
-        writer.write_table(table, max_chunksize=_WRITTEN_ROWS)
 
 
 def pack(records: pa.Table, totals: Totals) -> bytes:

@@ -121,7 +121,7 @@ def base_commits(
     """Read the committed offsets of groups and topics at a moment (ms), of loaded offsets partitions, as
     commits (schema `COMMITS`); none if the history starts later."""
     try:
-        offsets = about.of_loaded(at.as_of(moment).offsets(groups, topics))
+        offsets = about.of_loaded(at.written_by(moment).offsets(groups, topics))
     except HistoryGoneError:
         return COMMITS.empty_table()
     is_readable = pc.is_null(offsets["unreadable_source_offset"])

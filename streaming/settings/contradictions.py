@@ -9,6 +9,7 @@ from streaming.common.times import MINUTE_MS
 from streaming.model.errors import MisuseError
 from streaming.settings.clusters import CLUSTER_LABEL, settings_of_cluster
 from streaming.settings.model import AlertSettings, GroupAlerts, Settings
+from streaming.settings.storage import unreferred_secrets
 
 LONGEST_HEARTBEAT_MS: Final = 120_000
 """With longer intervals every past moment would count as not observed (`tables.progress_rows.GAP_MS`)."""
@@ -154,6 +155,20 @@ def _of_places(settings: Settings) -> Iterator[str]:
         yield (
             f"job.checkpoint is {settings.job.checkpoint}, but Spark writes the checkpoint, and names S3 "
             f"s3a. Set s3a{settings.job.checkpoint.removeprefix('s3')} (tables have s3://)."
+        )
+    if not settings.spark.is_local and "://" not in settings.tables.root:
+        yield (
+            f"spark.master is {settings.spark.master}, whose executors write files of the tables under "
+            f"tables.root, but {settings.tables.root} is a folder of this machine. Set a URL that all "
+            "machines can reach (such as s3://...), or file:///... for a folder that is mounted at the same "
+            "place on all of them."
+        )
+    if not settings.spark.is_local and (secrets := unreferred_secrets(settings.tables.storage_options)):
+        yield (
+            f"spark.master is {settings.spark.master}, whose executors need tables.storage_options, but "
+            f"{secrets[0]} has a value that may be secret and is not sent to them. Set a reference that each "
+            "machine resolves itself (${env:NAME} or ${file:PATH:KEY}), or the variable of the environment "
+            "on all machines."
         )
     if not settings.spark.is_local and "://" not in settings.job.checkpoint:
         yield (

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from streaming.common.http_values import holds_user
 from streaming.model.errors import MisuseError
@@ -38,9 +38,20 @@ _ONLY_REFERENCE: Final = re.compile(r"\"?\$\{[^}]*\}\"?|")
 
 
 class Secret(str):
-    """A text from a reference: passed on like any other, but never shown."""
+    """A text with the content of references: passed on like any other, but never shown.
 
-    __slots__ = ()
+    `reference` is the text with the references themselves.
+    """
+
+    __slots__ = ("reference",)
+
+    reference: str
+
+    def __new__(cls, text: str, reference: str = "") -> Self:
+        """Return the text of a reference."""
+        secret = super().__new__(cls, text)
+        secret.reference = reference
+        return secret
 
     def __repr__(self) -> str:
         return "(hidden)"
@@ -66,7 +77,7 @@ def resolved(value: str, *, name: str, environment: Mapping[str, str] = os.envir
                 )
 
     text = _REFERENCE.sub(referred, value)
-    return Secret(text) if _REFERENCE.search(value) else value
+    return Secret(text, value) if _REFERENCE.search(value) else value
 
 
 def files_referred_to(values: Iterable[str]) -> list[Path]:

@@ -86,6 +86,11 @@ def shown_place(location: str) -> str:
     return whole_path(location)
 
 
+def is_shown_option(name: str, value: str) -> bool:
+    """Return whether an option of `[tables.storage_options]` and its whole value are known to be harmless."""
+    return _unless_secret("tables.storage_options", name, value) == value
+
+
 def _shown(section: Any, prefix: str) -> Iterator[tuple[str, str]]:
     """Yield the settings of a section: dotted names, and values as TOML."""
     for field in fields(section):

@@ -51,6 +51,8 @@ def kind_and_message(error: BaseException) -> tuple[str, str]:
     found = _JAVA.fullmatch(text)
     kind, message = (found[1], found[2] or "") if found else (type(error).__name__, text)
     line = _explaining_line(message)
+    if line != message and (raised := _JAVA.fullmatch(line)):  # by a Python worker
+        kind, line = raised[1], raised[2] or NO_MESSAGE
     return kind, line.rstrip(".") if len(line) <= _SHOWN else f"{line[:_SHOWN]}.."
 
 
@@ -113,4 +115,5 @@ def _innermost(error: BaseException) -> str:
 def _explaining_line(text: str) -> str:
     """Return the first line, but of a Python traceback the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [NO_MESSAGE]
-    return lines[-1 if lines[0].endswith("Traceback (most recent call last):") else 0]
+    is_traceback = any(line.endswith("Traceback (most recent call last):") for line in lines[:2])
+    return lines[-1 if is_traceback else 0]

@@ -9,19 +9,19 @@ from typing import Any, Final
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 SHARD_RESULT: Final = StructType(
     [
         StructField("changes", BinaryType()),  # Arrow stream of schema CHANGES_IN_BATCH, narrowed
         StructField("quarantine", BinaryType()),  # the same of schema QUARANTINE_IN_BATCH
         StructField("totals", StringType()),
-        StructField("file", StringType()),  # has the changes in place of the cell; null: the cell has them
-        StructField("newest_removal", LongType()),  # of the changes (`streaming.state.changes`)
+        StructField("fingerprint", StringType()),  # of all changes
+        StructField("written", StringType()),  # JSON of `WrittenRows`, which no cell has; null: none
     ]
 )
 """The result of the operator for every shard with records in the batch: one row, or several if a cell would
-be too large; the totals are their sum."""
+be too large; totals and fingerprint are their sum."""
 
 PIECES: Final = "pieces"
 """The state variable with the values of all shards."""
@@ -38,12 +38,10 @@ _PIECE: Final = StructType(
 class ReplayShard(StatefulProcessor):
     """Keeps all shards and replays the packed blocks of a batch on them.
 
-    Large sets of changes are written to files in a folder (None: never) that the driver can read. A worker
-    holds at most `held_bytes` of the states of shards (None: the usual number).
+    A worker holds at most `held_bytes` of the states of shards (None: the usual number).
     """
 
-    def __init__(self, folder: str | None = None, held_bytes: int | None = None) -> None:
-        self._folder = folder
+    def __init__(self, held_bytes: int | None = None) -> None:
         self._held = {} if held_bytes is None else {"held_bytes": held_bytes}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -63,7 +61,7 @@ class ReplayShard(StatefulProcessor):
         from streaming.spark.shard_replay import replay_blocks  # not at the top: see the module's docstring
 
         blocks = (row["records"] for row in rows)
-        yield from replay_blocks(self._pieces, key[0], blocks, self._folder, **self._held)
+        yield from replay_blocks(self._pieces, key[0], blocks, **self._held)
 
     def close(self) -> None:
         """Nothing to close."""

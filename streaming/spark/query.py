@@ -6,7 +6,6 @@ It follows the diagram of the flow in docs/architecture.md.
 from collections.abc import Callable
 from typing import Final
 
-from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -45,7 +44,7 @@ def start_query(
         read_records(spark, settings.source, shards.partition_count, records_per_batch(settings))
         .transform(in_few_tasks, settings.spark)
         .transform(with_blocks, shards, check_partition=checks_partition(settings))
-        .transform(with_shard_results, folder_of_results(settings.spark), division_of(settings).held_bytes)
+        .transform(with_shard_results, division_of(settings).held_bytes)
     )
     usual = spark.conf.get(_UNLOAD) or "false"
 
@@ -105,19 +104,12 @@ def with_blocks(records: DataFrame, shards: Shards, *, check_partition: bool) ->
     return blocks.where("records is not null")
 
 
-def with_shard_results(
-    blocks: DataFrame, folder: str | None = None, held_bytes: int | None = None
-) -> DataFrame:
+def with_shard_results(blocks: DataFrame, held_bytes: int | None = None) -> DataFrame:
     """Replay packed blocks on the state of their shard: rows `SHARD_RESULT` for each shard with blocks.
 
-    Large sets of changes are written to files in the folder, if there is one. A worker holds at most
+    Tasks write most changes themselves if a batch is announced (`task_files`). A worker holds at most
     `held_bytes` of the states of shards (None: the usual number).
     """
     return blocks.groupBy("shard").transformWithState(
-        ReplayShard(folder, held_bytes), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
+        ReplayShard(held_bytes), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
     )
-
-
-def folder_of_results(spark: SparkSettings) -> str | None:
-    """Return a folder that workers and driver share, deleted with Spark's session; None on a cluster."""
-    return SparkFiles.getRootDirectory() if spark.is_local else None

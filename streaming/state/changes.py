@@ -90,17 +90,6 @@ def only_counts(changes: pa.Table) -> Mask:
     return found
 
 
-def newest_removal(changes: pa.Table) -> int | None:
-    """Return the time (ms) of the last removal of an offset, among n rows (schema `CHANGES_IN_BATCH`), that
-    had a value and has a tombstone of its own; None: there is none.
-    """
-    is_removed = pc.and_(pc.equal(changes["op"], "remove"), pc.is_valid(changes["topic"]))
-    has_tombstone = pc.and_(pc.not_equal(changes["cause"], HIDDEN), pc.is_valid(changes["before"]))
-    removed = changes["source_timestamp"].filter(pc.and_(is_removed, has_tombstone))
-    newest: int | None = pc.max(removed).as_py()
-    return newest
-
-
 def group_changes(transitions: Iterable[GroupTransition]) -> pa.Table:
     """Return a row (schema `CHANGES_IN_BATCH`) per group that was created, changed or removed."""
     changed = [transition for transition in transitions if transition.is_change]

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
@@ -26,13 +26,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
+from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow.fs import PyFileSystem
+from pyarrow.fs import FileSelector, PyFileSystem
 
+from streaming.common.conf_dir import whole_path
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.tables.bounds import greatest_bound, least_bound
+from streaming.tables.select import in_one_line
+from streaming.tables.storage_errors import TablesUnreachableError, advice_about
 
 ROWS_WORTH_A_FILE: Final = 200_000
 """Rows that justify a file of their own: from twice as many rows of one partition on, cores share them."""
@@ -82,6 +86,7 @@ BOUNDED_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 ROW_GROUP_ROWS: Final = 128 * 1024
 """Rows of a row group; readers skip row groups below a fold mark."""
 
+_PREFIX: Final = "part-"
 _DIFFERENCES: Final = "DELTA_BINARY_PACKED"
 _REPEATED: Final = ColumnProperties(dictionary_enabled=True)
 _NUMBERS: Final = ColumnProperties(dictionary_enabled=False, encoding=_DIFFERENCES)
@@ -96,8 +101,23 @@ class LateCommitError(OffsetlakeError):
     """The process was suspended between writing files and committing them."""
 
 
+@contextmanager
+def writing_to(place: str) -> Iterator[None]:
+    """Explain errors of the storage while a table (its path or URL) is written: `TablesUnreachableError`."""
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        said = in_one_line(error)
+        raise TablesUnreachableError(
+            f"writing to {whole_path(place)}: expected writable storage, found: {said}. "
+            f"{advice_about(said) or 'Check free space and permissions'}. Nothing is lost: the job "
+            "continues once it can write."
+        ) from error
+
+
 class NewFiles:
-    """New files of a table. At the end of a `with` block, files for which no commit was tried are deleted.
+    """New files of a table. At the end of a `with` block, files for which no commit was tried are deleted,
+    unless another process takes them over.
 
     After a failed commit they stay, since the commit may have arrived. Maintenance deletes those, and the
     files of killed processes, once they are old. Threads may share an object.
@@ -108,6 +128,11 @@ class NewFiles:
         self._paths: list[str] = []
         self._added: list[AddAction] = []
 
+    @classmethod
+    def of(cls, place: str, storage_options: Mapping[str, str]) -> Self:
+        """Return a collector for new files of the table at a path or URL."""
+        return cls(DeltaStorageHandler(place, options=dict(storage_options)))
+
     @contextmanager
     def output(self, path: str) -> Iterator[pa.NativeFile]:
         """Open a file for writing, at a path relative to the table."""
@@ -117,6 +142,23 @@ class NewFiles:
 
     def add(self, file: AddAction) -> None:
         self._added.append(file)
+
+    def handed_over(self) -> list[dict[str, Any]]:
+        """Return the files as JSON values, for `take_over` in the process that commits or deletes them."""
+        self._paths = []
+        return [asdict(file) for file in self._added]
+
+    def take_over(self, files: Iterable[Mapping[str, Any]]) -> None:
+        """Take over the files that another process has written (`handed_over`)."""
+        taken = [AddAction(**file) for file in files]
+        self._paths += [file.path for file in taken]
+        self._added += taken
+
+    def find(self, folder: str, name: str) -> None:
+        """Add the files of a folder that other processes may have written under a `name` (`write_file`), to
+        delete them."""
+        found = self._storage.get_file_info_selector(FileSelector(folder, allow_not_found=True))
+        self._paths += [file.path for file in found if file.base_name.startswith(f"{_PREFIX}{name}")]
 
     def commit(self, table: DeltaTable, removed: Sequence[RemoveAction], commit: CommitProperties) -> None:
         """Add all files and remove others in one commit; see `commit_files`.
@@ -170,6 +212,15 @@ def write_files(
         return
     with ThreadPoolExecutor(threads, "offsetlake-files") as writers:
         list(writers.map(write, parts))
+
+
+def write_file(
+    new: NewFiles, rows: pa.Table, *, bounded: Sequence[str], partitioned_by: str, name: str = ""
+) -> None:
+    """Write rows of one partition to one new file, whose name begins with `name`; `bounded` are the columns
+    with bounds in the log."""
+    write = partial(_write, new, bounded, ROW_GROUP_ROWS, name=name)
+    _write_part(write, partitioned_by, _Part(rows, rows[partitioned_by][0]))
 
 
 def commit_files(
@@ -243,8 +294,9 @@ def _write(
     rows: pa.Table,
     folder: str,
     partition: dict[str, str | None],
+    name: str = "",
 ) -> None:
-    path = f"{folder}part-{uuid4()}.zstd.parquet"
+    path = f"{folder}{_PREFIX}{name}{uuid4()}.zstd.parquet"
     with new.output(path) as file:
         pq.write_table(rows, file, **arrow_options(rows.schema) | {"row_group_size": row_group_rows})
         size = file.tell()

@@ -95,8 +95,9 @@ def is_observation_due(progress: Progress, observed: Progress | None) -> bool:
 def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observation:
     """Return the job's progress at a moment (ms), given the newest progress.
 
-    It is the row with the highest sequence among those written at or before the moment. (Where the clock was
-    set back, a later batch has an earlier time: it counts as before the moment.) Raises `HistoryGoneError`.
+    It is the row with the highest sequence among those written at or before the moment. The row of a batch
+    has the time of its commit: so an answer about a moment stays the same. (Where the clock was set back, a
+    later batch has an earlier time: it counts as before the moment.) Raises `HistoryGoneError`.
     """
     if newest.heartbeat <= moment:
         return Observation(newest, _gap(newest.heartbeat, None, moment))
@@ -107,6 +108,19 @@ def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observati
     following = newest.heartbeat if following is None else min(following, newest.heartbeat)
     progress = _progress(row, newest)
     return Observation(progress, _gap(progress.heartbeat, following, moment))
+
+
+def written_by(changes: DeltaTable, newest: Progress, moment: int) -> Progress:
+    """Return the progress after the last batch whose rows were written at or before a moment (ms), given the
+    newest progress; raises `HistoryGoneError`.
+
+    Unlike `observed_at` it includes a batch that was not committed yet at the moment: so its rows, and the
+    rows written after the moment, are all rows.
+    """
+    before = observed_at(changes, newest, moment).progress
+    following = _newest_row(changes, f'"sequence" = {before.sequence + 1}')
+    after = before if following is None else _progress(following, newest)
+    return before if after.batch_time is None or after.batch_time > moment else after
 
 
 def _gap(start: int, end: int | None, moment: int) -> Gap | None:

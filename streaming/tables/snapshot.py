@@ -56,6 +56,7 @@ from streaming.tables.progress_rows import (
     observed_at,
     starts_after,
     whole_since,
+    written_by,
 )
 from streaming.tables.select import HeldRows, Queryable
 
@@ -198,6 +199,12 @@ class Snapshot:
             self._past[moment] = Snapshot(self._tables, moment)
         return self._past[moment]
 
+    def written_by(self, moment: int) -> "Snapshot":
+        """Return the same tables as of the last batch whose rows have times (batch_time) up to a moment (ms):
+        the state before the changes that were written after it. Raises `HistoryGoneError`."""
+        found = written_by(self._changes, self._tables.newest, moment)
+        return self.up_to(min(found, self.progress, key=lambda progress: progress.sequence))
+
     def up_to(self, progress: Progress) -> "Snapshot":
         """Return the same tables as of an earlier batch, given its progress."""
         return Snapshot(self._tables, up_to=progress)
@@ -318,7 +325,7 @@ class Snapshot:
         """Read groups (None: all) between two moments (ms; schema `GROUPS_OVER_TIME`), the rows of a group in
         order; nothing from before the kept history."""
         try:
-            before = self.as_of(since).groups(groups)
+            before = self.written_by(since).groups(groups)
         except HistoryGoneError:
             before = no_rows(GROUPS)
         at = to_timestamps(from_numbers(np.full(len(before), since, np.int64)))

@@ -6,6 +6,8 @@ delta-rs quotes the whole answer of a store. Some answers repeat the request, wi
 import re
 from typing import Final
 
+from streaming.model.errors import OffsetlakeError
+
 _ANSWER: Final = re.compile(r"(?:<\?xml[^>]*>\s*)?<Error\b.*?(?:</Error>|$)", re.DOTALL)
 _FIELD: Final = re.compile(r"<(Code|Message|Region)>([^<]*)</\1>")
 
@@ -78,6 +80,10 @@ _ADVICE: Final = (
     ),
 )
 """What to do by what an error says; the first that fits, so the particular ones come first."""
+
+
+class TablesUnreachableError(OffsetlakeError):
+    """The storage under the given root refused access or could not be reached."""
 
 
 def without_answers(text: str) -> str:

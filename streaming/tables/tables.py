@@ -9,7 +9,7 @@ their mark, so reads are as fresh as the last batch. `quarantine` holds records 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -24,10 +24,12 @@ from deltalake.fs import DeltaStorageHandler
 from streaming.common.conf_dir import is_closed, whole_path
 from streaming.common.retries import retried
 from streaming.common.times import now_ms
+from streaming.model.batch_to_write import BatchToWrite
 from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLES_FORMAT
+from streaming.tables.change_files import BOUNDED_IN_CHANGES
 from streaming.tables.commits import (
     PROGRESS_KEY,
     committed,
@@ -38,7 +40,7 @@ from streaming.tables.commits import (
 )
 from streaming.tables.feed import rows_in_order
 from streaming.tables.fences import WRITER, OtherWriterError, name_in, put_name, refuse_others
-from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files
+from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files, writing_to
 from streaming.tables.folding import BUCKET, ROWS, count_rows, count_unfolded, fold_mark, fold_table
 from streaming.tables.formats import FORMAT_PROPERTY, refuse_other_format
 from streaming.tables.handles import TableHandles
@@ -46,6 +48,7 @@ from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import without_groups
 from streaming.tables.select import FilesGoneError, in_one_line
 from streaming.tables.snapshot import LiveRows, OpenTables, PresentSnapshot, Snapshot
+from streaming.tables.storage_errors import TablesUnreachableError as TablesUnreachableError
 from streaming.tables.storage_errors import advice_about
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
@@ -59,7 +62,7 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
 
 _PARTITIONED_BY: Final = ("day", BUCKET.name)
 _BOUNDED: Final[Mapping[str, str]] = {
-    "changes": "sequence,batch_time,kind,group",
+    "changes": ",".join(BOUNDED_IN_CHANGES),
     "log_ends": "sampled_at,topic,partition",
 }
 """The columns with bounds in the log, for data skipping; more of them would only lengthen the log."""
@@ -90,10 +93,6 @@ _CHECK_OPTIONS: Final = "Check --table-root and the storage options ([tables.sto
 
 _QUICK: Final = {"timeout": "5s", "retry_timeout": "8s", "max_retries": "5"}
 """Limits of requests to an object store for a first look; by default delta-rs retries for 3 minutes."""
-
-
-class TablesUnreachableError(OffsetlakeError):
-    """The storage under the given root refused access or could not be reached."""
 
 
 @dataclass(frozen=True)
@@ -239,14 +238,19 @@ class Tables:
         """Whether this batch of this query is already in `changes`."""
         return self._has_transaction("changes", query_id, batch_id)
 
+    @property
+    def place_of_changes(self) -> str:
+        """The place of `changes`: an absolute path or a URL."""
+        return whole_path(self._uri("changes"))
+
     def new_changes(self) -> NewFiles:
         """Return a collector for new files of `changes`, which `append_changes` commits."""
         return self._new_files("changes")
 
-    def write_changes(self, rows: pa.Table, new: NewFiles) -> None:
-        """Write rows (schema `CHANGES`) to new files (of `new_changes`)."""
-        with self._writing("changes"):
-            write_files(self.delta("changes"), new, without_groups(rows))
+    def delete_files_of(self, batch: BatchToWrite) -> None:
+        """Try to delete the files of a batch whose tasks failed: their names were not returned."""
+        with suppress(DeltaError, OSError), self.at_first().new_changes() as new:
+            new.find(batch.folder, batch.name)
 
     def append_changes(
         self,
@@ -372,7 +376,7 @@ class Tables:
         return rows_in_order(self.delta("changes"), CHANGES, """"kind" <> 'progress'""")
 
     def _new_files(self, name: str) -> NewFiles:
-        return NewFiles(DeltaStorageHandler(self._uri(name), options=dict(self.storage_options)))
+        return NewFiles.of(self._uri(name), self.storage_options)
 
     def _uri(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
@@ -429,17 +433,8 @@ class Tables:
             f"reading {place}: expected a Delta table, found: {said}. {advice_about(said) or _CHECK_OPTIONS}."
         )
 
-    @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except (DeltaError, OSError) as error:
-            said = in_one_line(error)
-            raise TablesUnreachableError(
-                f"writing to {whole_path(self._uri(name))}: expected writable storage, found: {said}. "
-                f"{advice_about(said) or 'Check free space and permissions'}. Nothing is lost: the job "
-                "continues once it can write."
-            ) from error
+    def _writing(self, name: str) -> AbstractContextManager[None]:
+        return writing_to(self._uri(name))
 
     def _opened(
         self, changes: DeltaTable, bases: Mapping[str, DeltaTable] | None = None, now: int | None = None

@@ -307,7 +307,7 @@ def stage_seconds(one: Measured) -> dict[str, float]:
     }
     names = dict.fromkeys(name for run in one.runs for name in run.calls if name != "fold")
     driver = {
-        f"driver: {name}": statistics.median(seconds for run in one.runs for seconds in run.seconds_of(name))
+        f"driver: {name}": statistics.median([s for run in one.runs for s in run.seconds_of(name)] or [0.0])
         for name in names
     }
     folds = [run.seconds_of("fold") for run in one.runs]

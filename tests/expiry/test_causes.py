@@ -95,6 +95,7 @@ def causes(
     retention: Retention | None = RETENTION,
     stalled: frozenset[int] = frozenset(),
     late_by: int = 0,
+    ends: Mapping[int, int] | None = None,
     ask: bool = True,
 ) -> list[str]:
     """The causes of the removed offsets of a batch that is written `late_by` after its last removal."""
@@ -106,6 +107,7 @@ def causes(
         retention=retention,
         stalled=stalled,
         now=max(row["source_timestamp"] for row in rows) + late_by,
+        ends=ends or {},
     )
     decided = with_causes(changes_of(*rows), evidence).to_pylist()
     assert all((row["cause"] is None) == (row["kind"] == "group" or row["op"] == "set") for row in decided)
@@ -198,6 +200,11 @@ def test_a_check_that_may_go_on_in_the_next_batch_leaves_nothing_behind() -> Non
     older = offset(LARGE_CHECK, at=T0 - 1)
     assert set(causes(*went, staying=[older])) == {EXPIRED}
     assert set(causes(*went[1:], staying=[older])) == {DELETED}
+    [place] = {(row["source_partition"], row["source_offset"]) for row in went[-1:]}
+    assert set(causes(*went, staying=[older], ends=dict([place]))) == {EXPIRED}
+    assert set(causes(*went, staying=[older], ends={place[0]: place[1] + 1})) == {DELETED}, (
+        "others came later"
+    )
 
 
 NAMES = st.lists(st.text(alphabet="g\0", max_size=3), min_size=3, max_size=3, unique=True)
@@ -297,8 +304,8 @@ def test_what_changed_in_the_batch_is_deleted_if_it_cannot_have_been_due_whateve
 
 def test_nothing_is_looked_into_where_nothing_can_be_found() -> None:
     rows = changes_of(*(row for rows, _ in list(NO_EVIDENCE.values())[:2] for row in rows))
-    assert not undecided(rows, RETENTION, EARLY).any()
-    assert undecided(changes_of(removal(offset(), EARLY)), RETENTION, EARLY).all()
+    assert not undecided(rows, RETENTION.known_since).any()
+    assert undecided(changes_of(removal(offset(), EARLY)), RETENTION.known_since).all()
     assert without_evidence(rows)["cause"].to_pylist() == [UNKNOWN, UNKNOWN]
 
 

@@ -3,10 +3,11 @@ came is deleted, and what may have been committed stays."""
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from batch_results import Parts, files_of_rows, write_batch
 from storage_faults import (
     answer_lost_of,
     fill,
@@ -14,11 +15,9 @@ from storage_faults import (
     parquet_files,
     small_disk,
 )
-from test_portions import results_of
 from test_writer import Job, results, set_offset
 
 from streaming.model.errors import OffsetlakeError
-from streaming.spark import shard_results
 from streaming.tables import folding
 from streaming.tables.fences import OtherWriterError
 
@@ -31,13 +30,14 @@ def job(tmp_path: Path) -> Job:
 
 
 @pytest.fixture
-def portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part of a batch is a portion, and each bucket of a fold is done by itself."""
-    monkeypatch.setattr(shard_results, "PORTION_ROWS", 2)
+def portions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each part of a batch is a file of a task, and each bucket of a fold is done by itself."""
     monkeypatch.setattr(folding, "_PORTION_BYTES", 1)
+    with files_of_rows(2):
+        yield
 
 
-def parts_of_a_batch(*, last: int) -> Any:
+def parts_of_a_batch(*, last: int) -> Parts:
     """Parts of a batch, the last with metadata of so many bytes that do not compress."""
     sizes = [10] * 4 + [last]
     noise = random.Random(1)
@@ -46,7 +46,7 @@ def parts_of_a_batch(*, last: int) -> Any:
         rows = [set_offset(f"g{part}-{row}", 1) for row in range(2)]
         rows[0]["after"] |= {"metadata": noise.randbytes(size).hex()}
         parts.append(rows)
-    return results_of(parts)
+    return parts
 
 
 @pytest.mark.usefixtures("portions")
@@ -54,15 +54,15 @@ def test_a_batch_that_is_refused_leaves_no_files(job: Job) -> None:
     before = parquet_files(job.root)
     for _ in range(2):
         with no_file_larger_than(LARGE), pytest.raises(OffsetlakeError, match="Check free space"):
-            job.start().apply(parts_of_a_batch(last=LARGE), 0)
+            write_batch(job.start(), parts_of_a_batch(last=LARGE), 0)
         assert parquet_files(job.root) == before
-    job.start().apply(parts_of_a_batch(last=LARGE), 0)
+    write_batch(job.start(), parts_of_a_batch(last=LARGE), 0)
     assert len(job.offsets()) == 10
 
 
 @pytest.mark.usefixtures("portions")
 def test_a_fold_that_is_refused_leaves_no_files(job: Job) -> None:
-    job.start().apply(parts_of_a_batch(last=LARGE), 0)
+    write_batch(job.start(), parts_of_a_batch(last=LARGE), 0)
     before = parquet_files(job.root)
     for _ in range(2):
         with no_file_larger_than(LARGE), pytest.raises(OffsetlakeError, match="Check free space"):
@@ -78,7 +78,7 @@ def test_a_batch_of_a_second_writer_leaves_no_files(job: Job) -> None:
     theirs.apply(results(set_offset("g", 1)), 0)
     before = parquet_files(job.root)
     with pytest.raises(OtherWriterError):
-        ours.apply(parts_of_a_batch(last=1), 1)
+        write_batch(ours, parts_of_a_batch(last=1), 1)
     assert parquet_files(job.root) == before
 
 
@@ -87,7 +87,7 @@ def test_a_batch_of_a_second_writer_leaves_no_files(job: Job) -> None:
 def test_after_an_outcome_that_is_not_known_files_stay(job: Job, name: str) -> None:
     def write() -> None:
         writer = job.start()
-        writer.apply(parts_of_a_batch(last=1), 0)
+        write_batch(writer, parts_of_a_batch(last=1), 0)
         writer.fold()
 
     with answer_lost_of(name, OSError("timed out")), pytest.raises(OffsetlakeError, match="timed out"):
@@ -97,11 +97,9 @@ def test_after_an_outcome_that_is_not_known_files_stay(job: Job, name: str) -> N
     assert len(job.tables.read_changes()) == 10
 
 
+@pytest.mark.usefixtures("portions")
 @pytest.mark.parametrize("size", ["600k", "1500k"])
-def test_on_a_disk_that_is_full_each_start_leaves_as_much_room_as_it_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
-) -> None:
-    monkeypatch.setattr(shard_results, "PORTION_ROWS", 2)
+def test_on_a_disk_that_is_full_each_start_leaves_as_much_room_as_it_found(tmp_path: Path, size: str) -> None:
     with small_disk(tmp_path / "disk", size):
         job = Job(tmp_path / "disk" / "tables")
         job.start().apply(results(set_offset("g", 1)), 0)
@@ -110,11 +108,11 @@ def test_on_a_disk_that_is_full_each_start_leaves_as_much_room_as_it_found(
         free = room(tmp_path)
         for _ in range(3):
             with pytest.raises(OffsetlakeError, match="No space left"):
-                job.start().apply(parts_of_a_batch(last=LARGE), 1)
+                write_batch(job.start(), parts_of_a_batch(last=LARGE), 1)
             assert room(tmp_path) >= free
         rest.unlink()
         if size == "1500k":
-            job.start().apply(parts_of_a_batch(last=LARGE), 1)
+            write_batch(job.start(), parts_of_a_batch(last=LARGE), 1)
             assert len(job.offsets()) == 11
 
 

@@ -9,18 +9,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from batch_results import files_of_rows, write_batch
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from maintenance_rounds import NOW, round_at
 from storage_faults import parquet_files
-from test_portions import results_of
 from test_writer import ENDS, Job, set_offset
 
 from streaming.job.writer import BatchWriter
 from streaming.model.errors import OffsetlakeError
-from streaming.spark import shard_results
 
 Live = dict[str, int]
 """Where each group is."""
@@ -80,15 +79,15 @@ class World:
         """Let the job apply a batch, and start again until it has."""
         found = [changed(self.live, group, offset) for group, offset in groups.items()]
         rows = [row for row in found if row is not None]
-        results = results_of([rows[place : place + 1] for place in range(len(rows))])
+        parts = [rows[place : place + 1] for place in range(len(rows))]
         for _ in range(MOST_FAULTS):
             with suppress(OffsetlakeError):
-                self.writer.apply(results, self.batch_id)
+                write_batch(self.writer, parts, self.batch_id)
                 break
             assert self.job.offsets() in (self.live, self.after(groups)), "all of a batch or nothing"
             self.writer = self.start()
         else:
-            self.writer.apply(results, self.batch_id)
+            write_batch(self.writer, parts, self.batch_id)
         self.live = self.after(groups)
         self.change_count += len(rows)
         self.batch_id += 1
@@ -143,8 +142,7 @@ class World:
 @contextmanager
 def faulty(world: World) -> Iterator[None]:
     commit = DeltaTable.create_write_transaction
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_results, "PORTION_ROWS", 2)
+    with files_of_rows(2), pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             DeltaTable,
             "create_write_transaction",

@@ -27,6 +27,7 @@ from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES, QUARANTINE_IN_BATCH
 from streaming.tables.fences import WRITER, OtherWriterError, name_in
+from streaming.tables.files import write_files
 from streaming.tables.handles import TableHandles
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import SCHEMAS, Tables
@@ -128,7 +129,7 @@ def batch(tables: Tables) -> None:
 def large_batch(tables: Tables) -> None:
     with tables.new_changes() as new:
         progress = tables.progress()
-        tables.write_changes(tables.read_changes(), new)
+        write_files(tables.delta("changes"), new, tables.read_changes())
         tables.append_changes(
             CHANGES.empty_table(), replace(progress, heartbeat=NOW), is_batch=False, new=new
         )

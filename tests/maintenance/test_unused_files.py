@@ -21,6 +21,7 @@ from streaming.maintenance.trimming import KeepTimes
 from streaming.model.schemas import CHANGES
 from streaming.settings.reading import read_settings
 from streaming.tables import files
+from streaming.tables.files import write_files
 from streaming.tables.tables import Tables
 
 A_DAY = KeepTimes(**vars(KEPT) | {"keep_unused_files_ms": DAY_MS})
@@ -165,7 +166,7 @@ def test_files_that_may_have_been_deleted_as_unused_are_not_committed(
     progress = tables.progress()
     late = now_ms() + 40 * MINUTE_MS
     with tables.new_changes() as new:
-        tables.write_changes(tables.read_changes(), new)
+        write_files(tables.delta("changes"), new, tables.read_changes())
         monkeypatch.setattr(files, "now_ms", lambda: late)
         with pytest.raises(files.LateCommitError, match=r"found them (39|40) minutes old"):
             tables.append_changes(CHANGES.empty_table(), progress, is_batch=False, new=new)

@@ -18,6 +18,10 @@ TRACEBACK = (
             f"org.apache.spark.RunnerException: [FAILED] Cause: {TRACEBACK}",
             "RunnerException: ModuleNotFoundError",
         ),
+        (
+            f"An exception was thrown from the Python worker:\n{TRACEBACK}a.b.OwnError: expected room.\n",
+            "OwnError: expected room.",
+        ),
         ("something else", "Exception: something else."),
     ],
 )

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from streaming.common import pieces
@@ -18,8 +17,7 @@ from streaming.packing import codec, unpacking
 from streaming.packing.shards import shard_keys
 from streaming.packing.unpacking import PackedBlocks
 from streaming.spark import layered_state, shard_replay
-from streaming.spark.processor import SHARD_RESULT, ReplayShard
-from streaming.spark.shard_results import ShardResults
+from streaming.spark.processor import ReplayShard
 from streaming.state.arrow_stream import widen
 from streaming.state.replay import Shard, replay
 from streaming.state.stored import Bases
@@ -82,30 +80,6 @@ def test_many_records_replayed_in_slices_give_what_they_give_at_once(
         found = [widen(codec.from_bytes(row["changes"]), CHANGES_IN_BATCH) for row in results]
         assert pa.concat_tables(found).sort_by(KEYS).equals(changes.sort_by(KEYS))
         assert sum((totals_from_json(row["totals"]) for row in results), Totals()) == totals
-
-
-@pytest.mark.spark
-def test_many_changes_are_left_in_files_that_are_read_once(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Few are in their cell, and so are many where the folder is gone."""
-    monkeypatch.setattr(shard_replay, "FILE_BYTES", 100_000)
-    monkeypatch.setattr(unpacking, "SLICE_RECORDS", 1_000)
-    gone = tmp_path / "gone"
-    _, records = next(shard_records(replace(CASE, partitions=20), CASE.filling, 3_000, 0))
-    few = records.slice(0, 10)
-    for some, folder, in_files in ((records, tmp_path, True), (records, gone, False), (few, tmp_path, False)):
-        _, changes = replay(Shard.empty(), some)
-        blocks = [Row(shard=0, records=block) for block in blocks_of(some, 500)]
-        rows = TwsTester(ReplayShard(str(folder))).test(0, blocks)
-        files = {str(path) for path in tmp_path.iterdir()}
-        assert {row["file"] for row in rows} - {None} == files
-        assert all((row["file"] is not None) == (row["changes"] == b"") for row in rows)
-        assert bool(files) == in_files
-        results = ShardResults.collect(spark.createDataFrame(rows, SHARD_RESULT))
-        assert results.changes().sort_by(KEYS).equals(changes.sort_by(KEYS))
-        assert results.totals == Totals(decoded=len(some))
-        assert not [*tmp_path.iterdir()]
 
 
 def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,9 @@ from streaming.packing.codec import count_records
 from streaming.packing.quarantine import quarantined, with_kept_bytes
 from streaming.packing.shards import Shards
 from streaming.spark import layered_state
+from streaming.spark.fingerprint import Fingerprint
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.shard_replay import replay_blocks
-from streaming.spark.shard_results import Fingerprint
 from streaming.state import replay as replay_module
 from streaming.state.arrow_stream import widen
 from streaming.state.group_records import GROUP_RECORDS

@@ -190,10 +190,32 @@ def test_workers_run_the_python_of_this_process_here_and_that_of_the_user_on_a_c
 
 @pytest.mark.parametrize("master", ["spark://spark:7077", "k8s://https://k8s:6443", "yarn"])
 def test_a_checkpoint_on_this_machine_alone_is_refused_for_a_cluster(master: str) -> None:
+    shared = {"spark.master": master, "tables.root": "file:///shared/tables"}
     with pytest.raises(MisuseError, match=r"job\.checkpoint.*checkpoints/offsetlake.*file:///"):
-        refuse_contradictions_of_job(read_settings(options={"spark.master": master}))
-    shared = {"spark.master": master, "job.checkpoint": "file:///shared/checkpoint"}
-    refuse_contradictions_of_job(read_settings(options=shared))
+        refuse_contradictions_of_job(read_settings(options=shared))
+    refuse_contradictions_of_job(read_settings(options=shared | {"job.checkpoint": "file:///shared/state"}))
+
+
+@pytest.mark.parametrize("master", ["spark://spark:7077", "k8s://https://k8s:6443", "yarn"])
+def test_tables_on_this_machine_alone_are_refused_for_a_cluster(master: str) -> None:
+    shared = {"spark.master": master, "job.checkpoint": "file:///shared/state", "tables.root": "lake"}
+    with pytest.raises(MisuseError, match=r"tables\.root.* lake is a folder of this machine.*file:///"):
+        refuse_contradictions_of_job(read_settings(options=shared))
+    refuse_contradictions_of_job(read_settings(options=shared | {"spark.master": "local[2]"}))
+
+
+def test_secrets_of_the_storage_are_not_sent_to_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "hidden-1")
+    tables = {
+        "tables.root": "s3://lake/offsets",
+        "tables.storage_options": {"AWS_SECRET_ACCESS_KEY": "hidden-2"},
+    }
+    by_reference = {"tables.storage_options": {"AWS_SECRET_ACCESS_KEY": "${env:KEY}", "AWS_REGION": "eu"}}
+    with pytest.raises(MisuseError, match="AWS_SECRET_ACCESS_KEY has a value that may be secret") as refused:
+        refuse_contradictions_of_job(read_settings(options=SHARED | tables))
+    assert "hidden" not in str(refused.value)
+    refuse_contradictions_of_job(read_settings(options=SHARED | tables | by_reference))
+    refuse_contradictions_of_job(read_settings(options=tables | {"spark.master": "local[2]"}))
 
 
 def test_a_checkpoint_among_the_tables_is_seen_however_it_is_written() -> None:

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,7 @@ class SparkCluster:
     directory: Path
     port: int
     ui_port: int
+    environment: Mapping[str, str] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -79,7 +80,7 @@ class SparkCluster:
             self.processes[name] = subprocess.Popen(
                 [home / "bin" / "spark-class", f"{_DEPLOY}.{program}", "--host", HOST, *options],
                 cwd=self.directory,
-                env=environment | {"SPARK_LOCAL_IP": HOST},
+                env={**environment, **self.environment, "SPARK_LOCAL_IP": HOST},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -97,10 +98,13 @@ class SparkCluster:
 
 
 @contextmanager
-def start_spark_cluster(directory: Path, *workers: str) -> Iterator[SparkCluster]:
-    """Run a master and workers with these names until the end of the block."""
+def start_spark_cluster(
+    directory: Path, *workers: str, environment: Mapping[str, str] | None = None
+) -> Iterator[SparkCluster]:
+    """Run a master and workers with these names, and variables of an environment, until the end of the
+    block."""
     port, ui_port = free_ports(2)
-    cluster = SparkCluster(directory, port, ui_port)
+    cluster = SparkCluster(directory, port, ui_port, environment or {})
     try:
         cluster.start_master()
         for name in workers:

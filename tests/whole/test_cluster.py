@@ -64,7 +64,8 @@ def test_a_worker_of_the_cluster_dies_and_the_tables_equal_the_brokers_answers(
 ) -> None:
     bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
     shared = (tmp_path / "checkpoint").as_uri()
-    job = JobProcess(tmp_path, bootstrap, more_settings=settings(), checkpoint=shared)
+    root = (tmp_path / "tables").as_uri()
+    job = JobProcess(tmp_path, bootstrap, more_settings=settings(), checkpoint=shared, table_root=root)
     check_failures(job, kafka_version, java_jars, lambda: None)
     assert job.starts == 1
 
@@ -77,7 +78,7 @@ def test_with_checkpoint_and_tables_on_s3_a_worker_dies_and_then_the_driver(
     object_store: ObjectStore,
     tmp_path: Path,
 ) -> None:
-    """The workers have no credentials: they get those of the driver's environment."""
+    """For the tables the workers have credentials in their own environment."""
     bootstrap = make_broker(offsets_partitions=OFFSETS_PARTITIONS, overrides=QUICK).bootstrap_servers
     [port] = free_ports(1)
     with_ui = f'"spark.ui.enabled" = "true"\n"spark.ui.port" = {port}\n'
@@ -106,7 +107,7 @@ def check_failures(
     """Kill a worker, then perhaps the driver, which is started again, under live traffic."""
     bootstrap = job.bootstrap
     with (
-        start_spark_cluster(job.directory, "one", "two") as cluster,
+        start_spark_cluster(job.directory, "one", "two", environment=job.environment) as cluster,
         start_group_actors(java_jars, bootstrap) as actors,
     ):
         traffic = LiveTraffic(bootstrap, actors, kafka_version, seed=1)
