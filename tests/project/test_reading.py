@@ -89,4 +89,4 @@ def test_spark(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("_warehouse")
 def test_changes(capsys: pytest.CaptureFixture[str]) -> None:
     run("From `changes`")
-    assert capsys.readouterr().out == "4 1\n"
+    assert capsys.readouterr().out == "2 1\n"
