@@ -362,7 +362,7 @@ def test_endpoints_stand_in_settings_and_a_taken_port_is_named(
     settings.write_text(f'[[serve.kafka]]\nlisten = "127.0.0.1:{port}"\n')
     ended = offsetlake("serve", "--no-http", "--config", str(settings), "--table-root", tables.root)
     assert (ended.code, f"listening on 127.0.0.1:{port}" in ended.err) == (1, True)
-    assert (gc.isenabled(), gc.get_freeze_count()) == (True, frozen)
+    assert (gc.isenabled(), gc.get_freeze_count() <= frozen) == (True, True)
 
 
 @pytest.mark.parametrize("value", ['listen = "kafka"', 'listen = "127.0.0.1:1"\nadvertise = "x"', ""])
