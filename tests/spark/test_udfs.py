@@ -1,6 +1,5 @@
 """The pandas UDF: usable by anybody in a batch or a stream, and what the job decodes with."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from decoders import RECORD_SCHEMA
 from streaming import decode_record
 from streaming.packing.shards import Shards
 from streaming.settings.reading import read_settings
-from streaming.spark.query import folder_of_results, in_few_tasks, with_blocks, with_shard_results
+from streaming.spark.query import in_few_tasks, with_blocks, with_shard_results
 
 pytestmark = pytest.mark.spark
 
@@ -87,15 +86,6 @@ def test_the_job_packs_each_shard_once_and_keeps_the_bytes_of_what_failed(spark:
     records, totals = blocks[first]
     assert records["key"].to_pylist() == [None, None]
     assert (totals.decoded, totals.tombstones) == (2, 1)
-
-
-def test_workers_on_this_machine_share_a_folder_of_the_session_with_the_driver(spark: SparkSession) -> None:
-    folder = folder_of_results(read_settings().spark)
-    assert folder is not None
-    assert Path(folder).is_dir()
-    assert spark.range(1).rdd.map(lambda _: Path(folder).is_dir()).collect() == [True]
-    elsewhere = replace(read_settings().spark, master="spark://nowhere:7077")
-    assert folder_of_results(elsewhere) is None
 
 
 def test_the_bytes_are_decoded_by_the_udf_below_the_stateful_operator(
