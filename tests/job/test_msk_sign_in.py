@@ -375,6 +375,7 @@ def test_librdkafka_signs_with_the_credentials_of_every_source(
     assert len(aws.asked) == bool(asked)
 
 
+@pytest.mark.more
 def test_java_signs_with_the_credentials_of_every_source(aws: AwsEndpoints, tmp_path: Path) -> None:
     jars = [ensure_jars(name) for name in (VERSIONS["3.9.2"].jars, "msk-iam")]  # the connector's release
     compiled("MskTokens", *jars)
