@@ -104,7 +104,7 @@ def without_evidence(changes: pa.Table) -> pa.Table:
 def with_causes(changes: pa.Table, evidence: Evidence) -> pa.Table:
     """Return the rows of a batch with the cause of every removed offset: one of `CAUSES`.
 
-    The rows are at least all those of the groups of `undecided` removals.
+    If a removal is `undecided`, all rows of its group in the batch must be among the rows.
     """
     rows = np.flatnonzero(undecided(changes, watched_since(evidence.retention, evidence.now)))
     causes = without_evidence(changes)["cause"].to_numpy(zero_copy_only=False).copy()

@@ -217,7 +217,7 @@ class BatchWriter:
         return self._rows_since_fold
 
     def _begun(self) -> BatchToWrite:
-        """Return the next batch: its time is that of its rows; a sequence without rows is used again."""
+        """Return the next batch, whose rows get the current time. A sequence without rows is used again."""
         with self._lock:
             now, progress = self._clock(), self.progress
         return BatchToWrite(
@@ -262,7 +262,8 @@ class BatchWriter:
     def _append(self, results: ShardResults, progress: Progress, begun: BatchToWrite, new: NewFiles) -> None:
         """Append quarantine first and changes last: the commit to `changes` completes the batch.
 
-        The progress has the time of the commit, its rows that of `begun`: before the commit nobody saw them.
+        The progress gets the time of the commit, the rows get the earlier time in `begun`: no reader sees
+        them before the commit.
         """
         positions = self._positions(progress.batch_id)
         if reason := self._missed(progress, positions):

@@ -14,10 +14,10 @@ from typing import Any
 class BatchToWrite:
     """What tasks must know of a batch to write its rows.
 
-    `sequence` and `batch_time` (ms) are those of all rows. Removals of offsets since `evidence_since` (ms)
-    are left to the driver, which finds their causes. `place` is the path or URL of `changes`,
-    `storage_options` are those of the tables with references to secrets in place of secrets. All files have a
-    `name` in common.
+    All rows get this `sequence` and `batch_time` (ms). The tasks leave removals of offsets since
+    `evidence_since` (ms) to the driver, which finds their causes. `place` is the path or URL of `changes`,
+    `storage_options` are the options of the tables, with references in place of secrets. The names of all
+    files begin with `name`.
     """
 
     sequence: int

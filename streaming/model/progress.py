@@ -188,8 +188,7 @@ class Rebuild:
 class Progress:
     """The progress in one commit to `changes`.
 
-    `sequence` is that of the newest rows, `batch_time` the begin of their batch, `heartbeat` the time of this
-    document. `retention` is the last reading of the brokers' settings, so that readers can compute expiry
+    The newest rows have this `sequence` and `batch_time`; `heartbeat` is the time of this document. `retention` is the last reading of the brokers' settings, so that readers can compute expiry
     without asking a broker; None: unknown. `topic_id` is the id of the topic that was read; None: unknown.
     `generation` counts how often the topic was read again from the beginning; `rebuild` is set while that is
     being done. `state_format` is the format of the state in the checkpoint. `fingerprint` belongs to the
