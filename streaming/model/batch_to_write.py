@@ -35,8 +35,8 @@ class BatchToWrite:
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """Rows of a batch in new files: their number, that of offsets among them, the greatest source offset of
-    each offsets partition, and the files (`NewFiles.handed_over`)."""
+    """Rows of a batch in new files: the number of rows, the number of rows about offsets, the greatest source
+    offset of each offsets partition, and the files (`NewFiles.handed_over`)."""
 
     rows: int = 0
     offsets: int = 0

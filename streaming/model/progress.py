@@ -188,15 +188,16 @@ class Rebuild:
 class Progress:
     """The progress in one commit to `changes`.
 
-    The newest rows have this `sequence` and `batch_time`; `heartbeat` is the time of this document. `retention` is the last reading of the brokers' settings, so that readers can compute expiry
-    without asking a broker; None: unknown. `topic_id` is the id of the topic that was read; None: unknown.
+    The newest rows have this `sequence` and `batch_time`; `heartbeat` is the time of this document.
+    `retention` is the last reading of the brokers' settings, so that readers can compute expiry without
+    asking a broker; None: unknown. `topic_id` is the id of the topic that was read; None: unknown.
     `generation` counts how often the topic was read again from the beginning; `rebuild` is set while that is
     being done. `state_format` is the format of the state in the checkpoint. `fingerprint` belongs to the
     changes of the newest batch (`ShardResults`; None: no batch yet). `tombstones_kept_ms` is the last known
     `delete.retention.ms` of the topic. `batch_ms` is the duration of the last batch that Spark has reported,
     which it does after the commit: the commit of the next batch has it (None: no batch yet).
-    `alerts_evaluated_at` is the time of the job's last evaluation of the alert rules (None: never). Times are
-    milliseconds since 1970 (UTC).
+    `alerts_evaluated_at` is the time of the job's last evaluation of the alert rules (None: never). Times
+    are milliseconds since 1970 (UTC).
     """
 
     query_id: str | None = None
