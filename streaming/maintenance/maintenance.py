@@ -38,7 +38,8 @@ from streaming.model.errors import OffsetlakeError
 from streaming.tables.commits import committed
 from streaming.tables.fences import MAINTAINER, MaintenanceBusyError
 from streaming.tables.select import QueryFailedError, in_one_line
-from streaming.tables.tables import Tables, TablesUnreachableError
+from streaming.tables.storage_errors import TablesUnreachableError
+from streaming.tables.tables import Tables
 
 _IS_FULL: Final = re.compile(r"\(os error (27|28|122)\)|No space left")
 """Errors of a full disk. There is no room for the lease: files of killed writers are deleted without it."""

@@ -156,26 +156,24 @@ def _of_places(settings: Settings) -> Iterator[str]:
             f"job.checkpoint is {settings.job.checkpoint}, but Spark writes the checkpoint, and names S3 "
             f"s3a. Set s3a{settings.job.checkpoint.removeprefix('s3')} (tables have s3://)."
         )
-    if not settings.spark.is_local and "://" not in settings.tables.root:
-        yield (
-            f"spark.master is {settings.spark.master}, whose executors write files of the tables under "
-            f"tables.root, but {settings.tables.root} is a folder of this machine. Set a URL that all "
-            "machines can reach (such as s3://...), or file:///... for a folder that is mounted at the same "
-            "place on all of them."
-        )
-    if not settings.spark.is_local and (secrets := unreferred_secrets(settings.tables.storage_options)):
+    if settings.spark.is_local:
+        return
+    for location, use, examples in (
+        (settings.tables.root, "write files of the tables under tables.root", "s3://..."),
+        (settings.job.checkpoint, "store their state under job.checkpoint", "s3a://... or hdfs://..."),
+    ):
+        if "://" not in location:
+            yield (
+                f"spark.master is {settings.spark.master}, whose executors {use}, but {location} is a folder "
+                f"of this machine. Set a URL that all machines can reach (such as {examples}), or "
+                "file:///... for a folder that is mounted at the same place on all of them."
+            )
+    if secrets := unreferred_secrets(settings.tables.storage_options):
         yield (
             f"spark.master is {settings.spark.master}, whose executors need tables.storage_options, but "
             f"{secrets[0]} has a value that may be secret and is not sent to them. Set a reference that each "
             "machine resolves itself (${env:NAME} or ${file:PATH:KEY}), or the variable of the environment "
             "on all machines."
-        )
-    if not settings.spark.is_local and "://" not in settings.job.checkpoint:
-        yield (
-            f"spark.master is {settings.spark.master}, whose executors store their state under "
-            f"job.checkpoint, but {settings.job.checkpoint} is a folder of this machine. Set a URL that all "
-            "machines can reach (such as s3a://... or hdfs://...), or file:///... for a folder that is "
-            "mounted at the same place on all of them."
         )
 
 

@@ -48,8 +48,7 @@ from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import without_groups
 from streaming.tables.select import FilesGoneError, in_one_line
 from streaming.tables.snapshot import LiveRows, OpenTables, PresentSnapshot, Snapshot
-from streaming.tables.storage_errors import TablesUnreachableError as TablesUnreachableError
-from streaming.tables.storage_errors import advice_about
+from streaming.tables.storage_errors import TablesUnreachableError, advice_about
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "changes": CHANGES,

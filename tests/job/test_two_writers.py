@@ -20,7 +20,8 @@ from streaming.job.writer import BatchWriter, ChangesCommitter
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
 from streaming.tables.fences import OtherWriterError
-from streaming.tables.tables import Tables, TablesUnreachableError
+from streaming.tables.storage_errors import TablesUnreachableError
+from streaming.tables.tables import Tables
 
 
 @pytest.fixture

@@ -43,6 +43,19 @@ def set_offset(group: str, committed_offset: int) -> dict[str, Any]:
     }
 
 
+def set_group(group: str) -> dict[str, Any]:
+    """A group without members, which commits with an assigned consumer."""
+    simple = {
+        "type": "classic",
+        "protocol_type": "",
+        "state": "Empty",
+        "members": [],
+        "subscribed_topics": [],
+    }
+    no_offset = {"topic": None, "partition": None, "after": None}
+    return {**set_offset(group, 1), "kind": "group", **no_offset, "group_after": simple}
+
+
 def removed_offset(group: str, at: int, before: dict[str, Any] | None, cause: str) -> dict[str, Any]:
     row = set_offset(group, 0) | {"op": "remove", "before": before, "after": None, "cause": cause}
     return {**row, "source_timestamp": at}
@@ -370,18 +383,9 @@ def test_a_heartbeat_in_doubt_is_ours_also_after_an_outage(job: Job) -> None:
 def test_removals_get_their_cause_before_they_are_written(job: Job) -> None:
     """From the group as it was before the batch, the retention, and one question about topics."""
     value = {"commit_timestamp": 1_000, "committed_offset": 1, "source_offset": 1}
-    simple = {
-        "type": "classic",
-        "protocol_type": "",
-        "state": "Empty",
-        "members": [],
-        "subscribed_topics": [],
-    }
-    no_offset = {"topic": None, "partition": None, "after": None}
-    group = {**set_offset("g", 1), "kind": "group", **no_offset, "group_after": simple}
     writer = job.start()
     writer.heartbeat(ENDS, RETENTION)
-    writer.apply(results({**set_offset("g", 1), "after": value}, group), 0)
+    writer.apply(results({**set_offset("g", 1), "after": value}, set_group("g")), 0)
     unheld = removed_offset("h", 2_000, None, "tombstoned")
     writer.apply(results(unheld), 1)
     assert job.asked == []

@@ -11,7 +11,7 @@ from batch_results import files_of_rows, results_of, write_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_faults import parquet_files
-from test_writer import ENDS, RETENTION, Job, out_of_reach, removed_offset, set_offset
+from test_writer import ENDS, RETENTION, Job, out_of_reach, removed_offset, set_group, set_offset
 
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.model.errors import MisuseError, OffsetlakeError
@@ -26,19 +26,6 @@ VALUE = {"commit_timestamp": 1_000, "committed_offset": 1, "source_offset": 1}
 def with_metadata(group: str, size: int) -> dict[str, Any]:
     row = set_offset(group, 1)
     return row | {"after": row["after"] | {"metadata": "m" * size}}
-
-
-def group_of(name: str) -> dict[str, Any]:
-    """A group without members, which commits with an assigned consumer."""
-    simple = {
-        "type": "classic",
-        "protocol_type": "",
-        "state": "Empty",
-        "members": [],
-        "subscribed_topics": [],
-    }
-    none = {"topic": None, "partition": None, "after": None}
-    return {**set_offset(name, 1), "kind": "group", **none, "group_after": simple}
 
 
 @pytest.fixture
@@ -126,7 +113,7 @@ def test_files_of_a_batch_whose_tasks_died_are_found_by_their_name(job: Job) -> 
 def test_removals_whose_cause_can_be_found_go_to_the_driver_with_their_group(job: Job) -> None:
     writer = job.start()
     writer.heartbeat(ENDS, RETENTION)
-    write_batch(writer, [[{**set_offset("g", 1), "after": VALUE}, group_of("g")], *PARTS], 0)
+    write_batch(writer, [[{**set_offset("g", 1), "after": VALUE}, set_group("g")], *PARTS], 0)
     gone = removed_offset("g", 2_000, VALUE, "tombstoned")
     unheld = removed_offset("h", 2_000, None, "tombstoned")
     batch = writer._begun()
@@ -182,11 +169,11 @@ def test_a_change_is_before_or_after_a_moment_between_begin_and_commit_and_not_l
     writer = job.start()
     now = [2_000]
     writer._clock = lambda: now[0]
-    writer.apply(results_of([[group_of("g")]], None), 0)
+    writer.apply(results_of([[set_group("g")]], None), 0)
     now[0] = 3_000
     batch = writer._begun()
     now[0] = 5_000
-    ended = group_of("g")
+    ended = set_group("g")
     ended |= {
         "group_before": ended["group_after"],
         "group_after": ended["group_after"] | {"state": "Dead"},

@@ -37,7 +37,8 @@ from streaming.model.totals import Totals
 from streaming.tables.commits import ProgressMissingError, progress_of
 from streaming.tables.handles import TableHandles
 from streaming.tables.rows import quarantine_rows
-from streaming.tables.tables import Tables, TablesMissingError, TablesUnreachableError
+from streaming.tables.storage_errors import TablesUnreachableError
+from streaming.tables.tables import Tables, TablesMissingError
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])

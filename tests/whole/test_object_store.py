@@ -34,7 +34,8 @@ from streaming.job.writer import ChangesCommitter
 from streaming.model.errors import OffsetlakeError
 from streaming.serve.memory.tailer import Tailer
 from streaming.tables.rows import change_rows
-from streaming.tables.tables import Tables, TablesUnreachableError
+from streaming.tables.storage_errors import TablesUnreachableError
+from streaming.tables.tables import Tables
 
 HOSTILE = ("", "it's", "a/b?c=d&e", "%2F..", "ünï-😀", "a\x00b", "x" * 32_767)
 """Names that would be trouble in the key of an object."""
