@@ -6,7 +6,6 @@ then limited too: ten bytes for each byte of its frame, and about 250 for each o
 
 import struct
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -131,9 +130,11 @@ def response_bytes(
     `AbstractResponse.errorCounts` does, but without 0 (NONE).
     """
     api = _api(api_key, version)
-    with _named(api, version, "response"):
+    try:
         header = writer_of(RESPONSE_HEADERS[api.response_header(version)])({"correlationId": correlation_id})
         return _sent(header, writer_of(api.response_layout(version))(body, _counting(errors)))
+    except UNWRITABLE as error:
+        raise _unwritable(api, version, "response", error) from error
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,11 @@ def response_pieces(
     `UnwritableError`, also before it. The columns must not change until the last piece.
     """
     api = _api(api_key, version)
-    with _named(api, version, "response"):
+    try:
         header = writer_of(RESPONSE_HEADERS[api.response_header(version)])({"correlationId": correlation_id})
         plan = plan_of(api.response_layout(version), body, _counting(errors))
+    except UNWRITABLE as error:
+        raise _unwritable(api, version, "response", error) from error
     before = _SIZE.pack(len(header) + plan.size) + header
     return Pieces(len(before) + plan.size, chain([memoryview(before)], plan.pieces(piece_bytes)))
 
@@ -193,9 +196,11 @@ def request_bytes(api_key: int, version: int, correlation_id: int, client_id: st
         "correlationId": correlation_id,
         "clientId": client_id,
     }
-    with _named(api, version, "request"):
+    try:
         head = writer_of(REQUEST_HEADERS[api.request_header(version)])(header)
         return _sent(head, writer_of(api.request_layout(version))(body))
+    except UNWRITABLE as error:
+        raise _unwritable(api, version, "request", error) from error
 
 
 def read_response(api_key: int, version: int, frame: bytes) -> Response:
@@ -251,14 +256,10 @@ def _error_of(frame: bytes, header: Struct, layout: Struct, subject: str) -> Dec
     raise AssertionError(f"{subject}: one reader refused what the other read: {frame[:1_000].hex()}")
 
 
-@contextmanager
-def _named(api: Api, version: int, direction: str) -> Iterator[None]:
-    """Add the name of the message to errors of writing."""
-    try:
-        yield
-    except UNWRITABLE as error:
-        why = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise UnwritableError(f"{_subject(api, version, direction)} cannot be written: {why}") from error
+def _unwritable(api: Api, version: int, direction: str, error: Exception) -> UnwritableError:
+    """Return an error of writing with the name of the message."""
+    why = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+    return UnwritableError(f"{_subject(api, version, direction)} cannot be written: {why}")
 
 
 def _sent(header: bytes, message: bytes) -> bytes:

@@ -189,7 +189,7 @@ def with_health(
         is_pace_known[judged] = to_mask(facts["pace_is_known"])
         is_open = ~is_pace_known[judged] | to_mask(pc.is_in(facts["reason"], value_set=too_few))
         is_done = ~is_open | is_last
-        found.append(facts.filter(from_mask(is_done)))
+        found.append(facts if is_done.all() else facts.filter(from_mask(is_done)))
         numbers.append(judged[is_done])
         sampled.append(samples if has_stopped(found[-1]).any() else no_samples)
         pending = np.setdiff1d(pending, judged[is_done], assume_unique=True)
@@ -250,4 +250,4 @@ class _CommitsBack:
             for rows in self._at.commit_pieces(groups_of(pending), since=since, until=self._until)
         ]
         self.held, self._until = [*self.held, *more], since - 1
-        return np.concatenate([np.empty(0, np.int64), *(np.unique(some.keys) for some in more)])
+        return np.concatenate([np.empty(0, np.int64), *(some.distinct_keys() for some in more)])

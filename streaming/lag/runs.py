@@ -92,6 +92,11 @@ class Commits:
         """Return the commits sorted by key, as `between` expects them."""
         return self.where(np.argsort(self.keys, kind="stable"))
 
+    def distinct_keys(self) -> Index:
+        """Return the keys of commits sorted by key, each once."""
+        is_first = np.append(True, self.keys[1:] != self.keys[:-1])[: len(self.keys)]
+        return self.keys[is_first]
+
     def between(self, first: int, last: int) -> Self:
         """Return the commits of the keys from `first` to `last`, both included, of commits sorted by key."""
         start, stop = np.searchsorted(self.keys, [first, last + 1])

@@ -4,7 +4,6 @@ Any other request closes the connection, as a broker does. docs/clients.md conta
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -338,6 +337,13 @@ _OFFERED: Final = {
     for has_topic_ids in (False, True)
 }
 
+_ROWS_OF: Final = {
+    which: {about: row for about, row in _BY_VERSION.items() if about[1] in spans.get(about[0], row.versions)}
+    for which, spans in _OFFERED.items()
+}
+
+_NO_ERRORS: Final[Mapping[int, int]] = {}
+
 
 class Response(NamedTuple):
     """A response: the bytes to send, and the number of errors in it by code, without NONE. `refusal` is that
@@ -361,21 +367,23 @@ def answer(request: Request, view: RequestContext) -> Response:
         return written(request._replace(api_version=0), body)
     row = _row_of(request, view)
     make = row.answer
-    if row.answer_many and row.is_of_columns(request.body) and weight_of(request, view) > MANY:
+    if row.answer_many and weight_of(request, view) > MANY and row.is_of_columns(request.body):
         make = row.answer_many
-    response = written(request, make(request.body, view))
+    response = written(request, make(request.body, view), view.refusal)
     _refuse_longer(response.data.size if isinstance(response.data, Pieces) else len(response.data))
-    return response._replace(refusal=view.refusal)
+    return response
 
 
-def written(request: Request, body: Message) -> Response:
+def written(request: Request, body: Message, refusal: str | None = None) -> Response:
     """Write the body of the response to a request."""
-    about, errors = (request.api_key, request.api_version, request.correlation_id, body), Counter[int]()
-    if not any(isinstance(value, Columns) for value in body.values()):
-        return Response(request.api_key, response_bytes(*about, errors=errors), errors)
-    pieces = response_pieces(*about, piece_bytes=_PIECE_BYTES, errors=errors)
-    data = b"".join(pieces) if pieces.size <= _PIECE_BYTES else pieces
-    return Response(request.api_key, data, errors)
+    about, errors = (request.api_key, request.api_version, request.correlation_id, body), dict[int, int]()
+    data: bytes | Pieces
+    if any(isinstance(value, Columns) for value in body.values()):
+        pieces = response_pieces(*about, piece_bytes=_PIECE_BYTES, errors=errors)
+        data = b"".join(pieces) if pieces.size <= _PIECE_BYTES else pieces
+    else:
+        data = response_bytes(*about, errors=errors)
+    return Response(request.api_key, data, errors or _NO_ERRORS, refusal)
 
 
 _ONLY_VERSIONS: Final = {_API_VERSIONS: ADVERTISED[_API_VERSIONS]}
@@ -405,6 +413,8 @@ def size_of(request: Request, view: RequestContext) -> Size:
     if request.body is None:
         return Size(weight, 0)
     row = _row_of(request, view)
+    if row.weight is not None and not weight:
+        return Size(0, 0)
     elements = weight if row.gaps is None else weight + row.gaps(request.body, view)
     content = 0 if row.content is None else row.content(request.body, view)
     _refuse_longer(_ELEMENT_BYTES * elements + content)
@@ -430,33 +440,35 @@ def answer_later(request: Request, view: RequestContext) -> Response:
 _FEWER: Final = "ask for fewer at once"
 
 
-_Key = tuple[bytes, Address, Client, Principal | None]
+Asker = tuple[Address, Client, Principal | None]
+"""Who sends a request: the address under which it reaches us, the client, and its principal, as in a
+`RequestContext`."""
 
 
 class ResponseCache:
     """Small responses from one snapshot by request and principal, because clients repeat their requests.
 
     Holds responses without the correlation id, up to a total size, and for at most a second: the age of a
-    snapshot affects its responses.
+    snapshot affects its responses. Those about the past are not kept, and requests with another `client.id`
+    are others, so no client gets another moment than it asks for.
     """
 
     def __init__(self) -> None:
         self._of: tuple[MemorySnapshot | None, int] = (None, 0)
-        self._answers: dict[_Key, Response] = {}
+        self._answers: dict[tuple[bytes, Asker], Response] = {}
         self._bytes_left = _KEPT_BYTES
 
-    def answer(self, frame: bytes, view: RequestContext) -> Response | None:
-        """Return the cached response to the same request, if any; those about the past are not cached."""
-        if view.as_of is not None or view.refusal is not None:
-            return None
-        second = view.now // _KEPT_MS
-        if self._of[0] is not view.snapshot or self._of[1] != second:
-            self._of, self._bytes_left = (view.snapshot, second), _KEPT_BYTES
+    def answer(self, frame: bytes, asker: Asker, snapshot: MemorySnapshot, now: int) -> Response | None:
+        """Return the cached response from a snapshot at a moment (ms) to the same request, if any."""
+        second = now // _KEPT_MS
+        if self._of[0] is not snapshot or self._of[1] != second:
+            self._of, self._bytes_left = (snapshot, second), _KEPT_BYTES
             self._answers = {}
-        kept = self._answers.get(_key(frame, view))
+        kept = self._answers.get((_without_id(frame), asker))
         if kept is None:
             return None
-        return kept._replace(data=kept.whole[: _ID.start] + frame[_ID] + kept.whole[_ID.stop :])
+        data = kept.whole
+        return Response(kept.api_key, data[: _ID.start] + frame[_ID] + data[_ID.stop :], kept.errors)
 
     def keep(self, frame: bytes, view: RequestContext, response: Response) -> None:
         """Cache a response, which is not in pieces, to the request that `answer` was last called for, if
@@ -466,11 +478,12 @@ class ResponseCache:
         size = len(frame) + len(response.whole) + _KEPT_BESIDE
         if response.api_key != _API_VERSIONS and size <= self._bytes_left:  # ApiVersions changes `client`
             self._bytes_left -= size
-            self._answers[_key(frame, view)] = response
+            asker = view.address, view.client, view.principal
+            self._answers[_without_id(frame), asker] = response
 
 
-def _key(frame: bytes, view: RequestContext) -> _Key:
-    return frame[: _ID.start] + frame[_ID.stop :], view.address, view.client, view.principal
+def _without_id(frame: bytes) -> bytes:
+    return frame[: _ID.start] + frame[_ID.stop :]
 
 
 def client_of(request: Request, client: Client) -> Client:
@@ -478,17 +491,19 @@ def client_of(request: Request, client: Client) -> Client:
     if request.api_key != _API_VERSIONS or request.body is None:
         return client
     named = _named(request.body)
-    return replace(client, software=named[0], version=named[1]) if named and _are_in_form(named) else client
+    return client._replace(software=named[0], version=named[1]) if named and _are_in_form(named) else client
 
 
 def _row_of(request: Request, view: RequestContext) -> Answered:
-    span = offered(view).get(request.api_key, ADVERTISED[request.api_key])
-    if request.api_version not in span:
+    rows = _ROWS_OF[view.has_sasl, view.snapshot.has_topic_ids]
+    row = rows.get((request.api_key, request.api_version))
+    if row is None:
+        span = offered(view).get(request.api_key, ADVERTISED[request.api_key])
         raise UnansweredError(
             f"{APIS[request.api_key].name}: expected a version from {span[0]} to {span[-1]}, "
             f"found {request.api_version}"
         )
-    return _BY_VERSION[request.api_key, request.api_version]
+    return row
 
 
 def _refuse_longer(size: int) -> None:

@@ -175,6 +175,8 @@ def metadata_weight(request: Message, view: RequestContext) -> int:
             return len(topics.topic)
         count = sum(int(topics.starts[one.stop] - topics.starts[one.start]) for one in ranges)
         return min(count, _MOST_UNSURE)
+    if not request["topics"]:
+        return 0
     places = np.array(_places(request["topics"], view), np.int64)
     return len(request["topics"]) + int((topics.starts[places + 1] - topics.starts[places]).sum())
 

@@ -12,7 +12,6 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import replace
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -21,7 +20,6 @@ from decoders.messages import Pieces, Request, read_request
 from streaming.serve.kafka.apis import (
     MANY,
     Response,
-    ResponseCache,
     answer,
     answer_later,
     client_of,
@@ -63,7 +61,6 @@ class ConnectionOwner(Protocol):
 
     limits: Limits
     security: Security
-    kept: ResponseCache
     knows_past: bool  # a client, by its id, may ask about the past
     received: memoryview  # receive buffer that all connections share
 
@@ -92,8 +89,16 @@ class ConnectionOwner(Protocol):
     def asked(self, api_key: int, version: int, client: Client) -> None:
         """Count a readable request."""
 
-    def answered(self, response: Response, who: str) -> None:
-        """Count the errors in a response, and log those that refuse a client, which is called `who`."""
+    def kept(
+        self, connection: "Connection", frame: bytes, client: Client, principal: Principal | None
+    ) -> Response | None:
+        """Return the kept response to the same request of the same client, if it still holds."""
+
+    def keep(self, frame: bytes, view: RequestContext, response: Response) -> None:
+        """Keep a small response for `kept`."""
+
+    def answered(self, response: Response, connection: "Connection") -> None:
+        """Count the errors in a response, and log those that refuse a client."""
 
     def elsewhere(self, asker: Hashable, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Run work that takes a while on a thread, one piece after the other and askers in rotation, while
@@ -209,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._peer
 
     @property
-    def _who(self) -> str:
+    def who(self) -> str:
         """The client in messages."""
         return self._peer if self._principal is None else f"{self._peer} ({self._principal.name})"
 
@@ -317,13 +322,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Respond to complete requests until one must wait, then resume or pause reading."""
-        turn_ends = monotonic() + self._listener.time_slice_s(self)
+        began = monotonic()
         while not (self._is_waiting or self._transport.is_closing()):
             frame = self._next_frame()
             if frame is None:
                 break
             self._answer(frame)
-            if monotonic() > turn_ends and not self._is_waiting:
+            if not self._received or self._is_waiting:
+                continue
+            if monotonic() - began > self._listener.time_slice_s(self):
                 self._task = asyncio.ensure_future(asyncio.sleep(0))
                 self._task.add_done_callback(self._done)
         if self._has_ended:
@@ -346,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
         if not 0 <= size <= most:
             self._close(Closed.SIZE, f"expected a request of at most {most} bytes, found one of {size}")
             return None
-        if not self._reserve(min(size, len(received))):
+        if (size > _AHEAD or self._reserved) and not self._reserve(min(size, len(received))):
             self._close(Closed.MEMORY)
             return None
         end = _SIZE.size + size
@@ -375,28 +382,34 @@ class Connection(asyncio.BufferedProtocol):
             if self._sign_in is not None and self._is_for_sign_in(frame):
                 self._start(self._authenticate(frame, self._sign_in))
                 return
-            if self._listener.knows_past and (client_id := client_id_in(frame)) != self._client.id:
-                self._client = replace(self._client, id=client_id)
-            if len(frame) > _LARGE_FRAME:
-                self._start(self._read_elsewhere(frame))
-                return
-            view = self._view()
-            response = self._listener.kept.answer(frame, view)
+            is_large, response = len(frame) > _LARGE_FRAME, None
+            if not is_large:
+                response = self._listener.kept(self, frame, self._client, self._principal)
             if response is not None:
                 self._asked(frame)
+                self._write(response)
+                return
+            if self._listener.knows_past and (client_id := client_id_in(frame)) != self._client.id:
+                self._client = self._client._replace(id=client_id)
+            if is_large:
+                self._start(self._read_elsewhere(frame))
             else:
-                request, view, weight = self._read(frame)
-                self._asked(frame)
-                is_long = weight > MANY or size_of(request, view).content > _MANY_BYTES
-                if is_long or reads_tables(request, view):
-                    self._start(self._answer_elsewhere(request))
-                    return
-                response = answer(request, view)
-                response = response._replace(data=response.whole)
-                self._listener.kept.keep(frame, view, response)
-            self._write(response)
+                self._answer_small(frame)
         except Exception as error:
             self._give_up(error)
+
+    def _answer_small(self, frame: bytes) -> None:
+        request, view, weight = self._read(frame)
+        self._asked(frame)
+        is_long = weight > MANY or size_of(request, view).content > _MANY_BYTES
+        if is_long or reads_tables(request, view):
+            self._start(self._answer_elsewhere(request))
+            return
+        response = answer(request, view)
+        if isinstance(response.data, Pieces):
+            response = response._replace(data=response.whole)
+        self._listener.keep(frame, view, response)
+        self._write(response)
 
     def _read(self, frame: bytes) -> tuple[Request, RequestContext, int]:
         """Read a request; return it with the input of its response and the response's number of elements."""
@@ -413,7 +426,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, response: Response) -> None:
         """Write a response that is not in pieces."""
-        self._listener.answered(response, self._who)
+        self._listener.answered(response, self)
         self._transport.write(response.whole)
 
     def _give_up(self, error: BaseException) -> None:
@@ -430,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self, reason: Closed, why: str = "") -> None:
         """Close the connection for a reason; at once if the client does not read."""
         if not self._transport.is_closing():
-            self._listener.closing(reason, f"{self._who}: {why}" if why else self._who)
+            self._listener.closing(reason, f"{self.who}: {why}" if why else self.who)
         if reason is Closed.UNREAD:
             self._transport.abort()
         else:
@@ -496,7 +509,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _send(self, response: Response, *, has_turn: bool = False) -> None:
         """Send a response as the client reads it, within `Limits.may_take_s`."""
-        self._listener.answered(response, self._who)
+        self._listener.answered(response, self)
         made = response.data
         pieces = iter(made) if isinstance(made, Pieces) else _pieces(made)
         sent, waited_s = 0, 0.0

@@ -15,6 +15,7 @@ from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.members import classic_member, consumer_member, share_member
 from streaming.serve.kafka.view import Each, RequestContext, once, short, writable
+from streaming.serve.memory.names import NONE
 
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
@@ -97,18 +98,18 @@ _ELEMENTS_OF_MEMBER: Final = 8  # it has so many times the fields of a partition
 def descriptions_weight(names: Sequence[str], view: RequestContext) -> int:
     """Return the approximate number of elements in a response that describes groups."""
     places = _places(names, view)
-    members = int(view.snapshot.groups.member_counts[places].sum())
+    members = sum(map(view.snapshot.groups.member_counts.item, places))
     return ELEMENTS_OF_GROUP * len(places) + _ELEMENTS_OF_MEMBER * members + len(names)
 
 
 def descriptions_content(names: Sequence[str], view: RequestContext) -> int:
     """Return the approximate content of a response that describes groups; partitions take half as many bytes
     there as in the snapshot."""
-    return int(view.snapshot.groups.sizes[_places(names, view)].sum()) // 2 + sum(map(len, names))
+    return sum(map(view.snapshot.groups.sizes.item, _places(names, view))) // 2 + sum(map(len, names))
 
 
 def _places(names: Sequence[str], view: RequestContext) -> list[int]:
-    return [place for name in once(names) if (place := view.group_place(name)) is not None]
+    return [place for place in view.group_places(once(names)) if place != NONE]
 
 
 def answer_descriptions(request: Message, view: RequestContext) -> Message:

@@ -115,7 +115,7 @@ class KafkaListener:
     ) -> None:
         self.limits = limits or Limits()
         self.security = security or Security()
-        self.kept = ResponseCache()
+        self._kept = ResponseCache()
         self.received = memoryview(bytearray(_RECEIVED_BYTES))
         self.address = address
         self._snapshot = snapshot
@@ -300,13 +300,24 @@ class KafkaListener:
     def asked(self, api_key: int, version: int, client: Client) -> None:
         self.counts.add_request(api_key, version, client)
 
-    def answered(self, response: Response, who: str) -> None:
+    def kept(
+        self, connection: Connection, frame: bytes, client: Client, principal: Principal | None
+    ) -> Response | None:
+        asker = self._advertised or connection.reached, client, principal
+        return self._kept.answer(frame, asker, self._snapshot(), self._clock())
+
+    def keep(self, frame: bytes, view: RequestContext, response: Response) -> None:
+        self._kept.keep(frame, view, response)
+
+    def answered(self, response: Response, connection: Connection) -> None:
+        if not response.errors:
+            return
         self.counts.add_errors(response)
         if response.refusal is not None:  # is logged with its reason
             return
         for code in _UNAUTHORIZED & response.errors.keys():
             error, api = Error(code).name, APIS[response.api_key].name
-            self._limited_log.warning(error, f"refusing a request: {who}: {api}: {error}")
+            self._limited_log.warning(error, f"refusing a request: {connection.who}: {api}: {error}")
 
     def elsewhere(self, asker: Hashable, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return self._worker.do(lambda: work(*arguments), asker)

@@ -68,6 +68,8 @@ def _asked(request: Message) -> list[Message]:
     groups: list[Message] = request.get("groups", [request])
     if len(groups) == 1:
         return groups
+    if len({group["groupId"] for group in groups}) == len(groups):
+        return groups
     seen = {_who(group) if group["topics"] is None else number: group for number, group in enumerate(groups)}
     return list(seen.values())
 
@@ -122,7 +124,8 @@ def _all(columns: OffsetColumns, view: RequestContext, by_ids: bool) -> list[Mes
     names = topics.names
     answered: list[Message] = []
     last = NONE
-    rows = zip(of_topics.tolist(), can_be_shown(of_topics, view), _partitions(columns, view), strict=True)
+    is_shown_of = can_be_shown(of_topics, view).tolist()
+    rows = zip(of_topics.tolist(), is_shown_of, _partitions(columns, view), strict=True)
     for topic, is_shown, partition in rows:
         if partition["errorCode"] or not is_shown:
             continue
@@ -230,27 +233,40 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 
 
 def offsets_weight(request: Message, view: RequestContext) -> int:
-    return sum(_weight(group, view) for group in _asked(request))
+    asked, starts = _asked(request), view.snapshot.offsets.starts
+    groups = view.group_places([group["groupId"] for group in asked])
+    places = [place for place in groups if place != NONE]
+    if len(places) <= 1:  # the common case, much faster
+        held = sum(int(starts[place + 1] - starts[place]) for place in places)
+    else:
+        held = int((starts[np.add(places, 1)] - starts[places]).sum())
+    special = zip(asked, groups, strict=True)
+    return len(asked) + held + sum(_more(*about, view) for about in special if not _is_plain(about[0]))
 
 
-def _weight(asked: Message, view: RequestContext) -> int:
-    starts, place = view.snapshot.offsets.starts, view.group_place(asked["groupId"])
-    held = 1 if place is None else 1 + int(starts[place + 1] - starts[place])
-    if place is not None and _is_member(asked):
-        held += ELEMENTS_OF_GROUP + int(view.snapshot.groups.member_counts[place])
-    if asked["topics"] is None:
-        return held
-    return held + sum(1 + len(topic["partitionIndexes"]) for topic in asked["topics"])
+def _is_plain(asked: Message) -> bool:
+    """Return whether all offsets of a group are requested, and not by a member."""
+    return asked["topics"] is None and not _is_member(asked)
+
+
+def _more(asked: Message, place: int, view: RequestContext) -> int:
+    """Return the number of requested topics and partitions, and of elements that checking a member takes."""
+    topics = (
+        0 if asked["topics"] is None else sum(1 + len(one["partitionIndexes"]) for one in asked["topics"])
+    )
+    if place == NONE or not _is_member(asked):
+        return topics
+    return topics + ELEMENTS_OF_GROUP + int(view.snapshot.groups.member_counts[place])
 
 
 def offsets_content(request: Message, view: RequestContext) -> int:
     asked = _asked(request)
     if len(asked) == 1:  # the common case, much faster
         longest = view.snapshot.offsets.columns.texts.longest + view.snapshot.topics.names.longest
-        if (most := longest * _weight(asked[0], view)) <= _FEW_BYTES:
+        if (most := longest * offsets_weight(request, view)) <= _FEW_BYTES:
             return most
     whole = [group["groupId"] for group in asked if group["topics"] is None]
-    places = np.array([_place(group, view) for group in whole], np.int64)
+    places = np.array(view.group_places(whole), np.int64)
     parts = (_content_of_some(group, view) for group in asked if group["topics"] is not None)
     return sum(map(len, whole)) + _content_of_groups(places, view) + sum(parts)
 
@@ -305,7 +321,7 @@ def _content_of_topics(asked: Sequence[Message], group: int, view: RequestContex
 def wants_all(request: Message) -> bool:
     """Return whether a request is for all offsets of groups and not from a member."""
     groups = request.get("groups", [request])
-    return all(group["topics"] is None and not _is_member(group) for group in groups)
+    return all(map(_is_plain, groups))
 
 
 def answer_many_offsets_by_ids(request: Message, view: RequestContext) -> Message:
@@ -317,18 +333,13 @@ def answer_many_offsets(request: Message, view: RequestContext, *, by_ids: bool 
     """Answer OffsetFetch as columns, for a request for all offsets (`wants_all`)."""
     names = [group["groupId"] for group in _asked(request)]
     errors = np.array([view.error_of(name) for name in names], np.int16)
-    places = [NONE if error else _place(name, view) for name, error in zip(names, errors, strict=True)]
-    topics, of_groups = _topics_of(np.array(places, np.int64), view, by_ids)
+    places = np.where(errors == Error.NONE, np.array(view.group_places(names), np.int64), NONE)
+    topics, of_groups = _topics_of(places, view, by_ids)
     if "groups" not in request:
         return {"topics": Columns(topics.fields), "errorCode": int(errors[0])}
     counts = np.bincount(of_groups, minlength=len(names))
     topics = Columns(topics.fields, counts)
     return {"groups": Columns({"groupId": from_texts(names), "topics": topics, "errorCode": errors})}
-
-
-def _place(group: str, view: RequestContext) -> int:
-    place = view.group_place(group)
-    return NONE if place is None else place
 
 
 def _topics_of(groups: Index, view: RequestContext, by_ids: bool) -> tuple[Columns, Index]:

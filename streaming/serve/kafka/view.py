@@ -4,7 +4,7 @@ us."""
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
@@ -83,8 +83,7 @@ class Address(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(NamedTuple):
     """The software of a client and its version, as reported by the client (KIP-511); empty: not reported.
 
     `id` is its `client.id`, where it matters (`ConnectionOwner.knows_past`).
@@ -94,13 +93,14 @@ class Client:
     version: str = ""
     id: bytes = b""
 
-    @cached_property
+    @property
     def needs_leaders(self) -> bool:
         """Whether it repeats Metadata requests without a pause while a partition has no leader, as Java's
         Admin does before 4.2."""
         return self.software == _JAVA and _kafka_release(self.version) < _KNOWS_LEADERLESS
 
 
+@lru_cache(maxsize=100)
 def _kafka_release(version: str) -> tuple[int, int]:
     """Return the release of Kafka, (major, minor), of a version of its Java client; (0, 0): unknown."""
     numbers = version.split(".", 2)[:2]
@@ -166,6 +166,13 @@ class RequestContext:
     def group_place(self, group: str) -> int | None:
         """Return the place of a group; None: there is none, or it is hidden."""
         return self.snapshot.groups.place(group) if self.may_see_group(group) else None
+
+    def group_places(self, groups: Sequence[str]) -> list[int]:
+        """Return the places of n groups; `NONE`: as in `group_place`."""
+        place_of, patterns = self.snapshot.groups.names.places.get, self._group_patterns
+        if patterns is None:
+            return [place_of(group, NONE) for group in groups]
+        return [place_of(group, NONE) if patterns.match(group) else NONE for group in groups]
 
     def topic_place(self, topic: str) -> int | None:
         """Return the place of a topic; None: there is none, or it is hidden."""

@@ -826,7 +826,7 @@ def test_no_more_answers_are_kept_than_there_is_room_for(
         assert endpoint.listener is not None
         for number in range(30):
             assert client.ask(15, 5, {"groups": [f"no-{number}"]})["groups"]
-        assert 0 < len(endpoint.listener.kept._answers) < 10
+        assert 0 < len(endpoint.listener._kept._answers) < 10
 
 
 def test_versions_that_are_offered_are_those_that_are_declared() -> None:

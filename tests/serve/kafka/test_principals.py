@@ -26,6 +26,7 @@ from streaming.serve.kafka import apis
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import Limits, Size
 from streaming.serve.kafka.principals import Patterns, Principal
+from streaming.serve.kafka.view import RequestContext
 from streaming.serve.memory.names import TEXTS, NameIndex
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.memory.tailer import Tailer
@@ -372,14 +373,19 @@ def test_principals_never_share_a_kept_answer(snapshots: Snapshots) -> None:
     ]
     views = [of_snapshot(one, snapshot, now=NOW).context for one in who]
     for view in views:
-        assert kept.answer(frame, view) is None
+        assert _kept_for(view, kept, frame) is None
         response = apis.answer(request, view)
         kept.keep(frame, view, response._replace(data=response.whole))
     again = of_snapshot(principal(["billing-1"], ["*"], "a"), snapshot, now=NOW).context
-    answers = [answer.whole for view in [*views, again] if (answer := kept.answer(frame, view)) is not None]
+    found = [_kept_for(view, kept, frame) for view in [*views, again]]
+    answers = [answer.whole for answer in found if answer is not None]
     assert len(answers) == len(views) + 1
     assert len(set(answers)) == 3  # the last three principals see the same
     assert answers[-1] == answers[1]
+
+
+def _kept_for(view: RequestContext, kept: apis.ResponseCache, frame: bytes) -> apis.Response | None:
+    return kept.answer(frame, (view.address, view.client, view.principal), view.snapshot, view.now)
 
 
 # --- a few among many --------------------------------------------------------------------------------------
