@@ -95,7 +95,8 @@ class Commits:
     def distinct_keys(self) -> Index:
         """Return the keys of commits sorted by key, each once."""
         is_first = np.append(True, self.keys[1:] != self.keys[:-1])[: len(self.keys)]
-        return self.keys[is_first]
+        distinct: Index = self.keys[is_first]
+        return distinct
 
     def between(self, first: int, last: int) -> Self:
         """Return the commits of the keys from `first` to `last`, both included, of commits sorted by key."""
