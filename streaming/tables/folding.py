@@ -26,12 +26,12 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import RemoveAction
 
 from streaming.common.arrays import from_numbers, from_texts, to_numbers, where
-from streaming.common.keys import KEY_NAMES, key_codes, leading
+from streaming.common.keys import KEY_NAMES, key_codes, leading, ranks
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import GROUPS, OFFSETS
-from streaming.tables.files import CORES, NewFiles, removal, write_files
+from streaming.tables.files import CORES, ROW_GROUP_ROWS, NewFiles, removal, write_files
 from streaming.tables.select import Queryable, is_of_topics, is_one_of, names, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
@@ -285,11 +285,12 @@ class _Fold:
 
     def _merged(self, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
         """Yield the live rows of these buckets after their newest changes (the columns `ROWS`, and `bucket`),
-        in one table or in several of at most `_FILE_BYTES`."""
+        in one table or in several of at most `_FILE_BYTES`, each sorted by group if it has many rows."""
         schema = ROWS[self.name].append(BUCKET)
         held = joined(self._base(schema, buckets), _FILE_BYTES)
         left = (_without(rows, newest, KEYS[self.name]) for rows in held)
-        return joined(chain(left, pieces(_present(newest).select(schema.names))), _FILE_BYTES)
+        live = chain(left, pieces(_present(newest).select(schema.names)))
+        return map(_by_group, joined(live, _FILE_BYTES))
 
     def _base(self, schema: pa.Schema, buckets: Sequence[int]) -> Iterator[pa.Table]:
         if not any(map(self._files_in, buckets)):
@@ -302,6 +303,15 @@ class _Fold:
 
     def _rows_of(self, bucket: int) -> int:
         return sum(file["num_records"] or 0 for file in self._files_in(bucket))
+
+
+def _by_group(rows: pa.Table) -> pa.Table:
+    """Sort rows by group if they fill several row groups of a file, so that a query for one group reads few
+    of them."""
+    if len(rows) <= ROW_GROUP_ROWS:
+        return rows
+    ranked = ranks(rows["group"])
+    return take(rows, np.argsort(ranked.astype(np.min_scalar_type(int(ranked.max()))), kind="stable"))
 
 
 def _files_of(table: DeltaTable) -> dict[int, Files]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from table_batches import Batch, Key, append, as_read, changes_of, completed, group, offset, replay
 
@@ -127,6 +128,22 @@ def test_a_fold_of_many_bytes_is_done_piece_by_piece_in_one_commit(
         tables.fold()
         assert tables.delta("offsets").version() == version
         assert max(rows_of_files(tables)) < 10
+    assert folded(tables) == completed(first | second)
+
+
+def test_files_of_many_rows_are_sorted_by_group(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "ROW_GROUP_ROWS", 10)
+    names = [*GROUP_TEXTS, *(f"group-{number}" for number in range(60))]
+    first: Batch = {(name, "t", number): offset() for number in range(3) for name in names}
+    second: Batch = {(name, "t", 1): offset(committed_offset=7) for name in names[::2]}
+    second |= {(f"a-{number}", "t", 0): offset() for number in range(20)}
+    for batch in (first, second):
+        append(tables, batch)
+        tables.fold()
+        groups = [pq.read_table(file)["group"].to_pylist() for file in tables.delta("offsets").file_uris()]
+        assert any(len(set(own)) > 1 for own in groups)
+        for own in groups:
+            assert own == sorted(own, key=str.encode) or len(own) <= 10
     assert folded(tables) == completed(first | second)
 
 
