@@ -139,7 +139,7 @@ def said(finding: Finding) -> str:
 def test_a_new_cluster_has_no_topic_yet(world: World) -> None:
     unknown = dict.fromkeys(findings.OF_TOPIC, "unknown")
     assert notable(world.when_new) == {findings.TOPIC: "warning"} | unknown
-    assert "Kafka creates it when the first group commits" in world.when_new[findings.TOPIC].advice
+    assert "Brokers create the topic at the first request" in world.when_new[findings.TOPIC].advice
     assert not findings.is_fatal(world.when_new.values())
 
 

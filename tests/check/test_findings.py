@@ -111,7 +111,7 @@ GONE, NO_RIGHT = "UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"
     ("name", "error", "kind", "expected", "says"),
     [
         (OFFSETS_TOPIC, "", CONFLUENT, "ok", "has 2 partitions"),
-        (OFFSETS_TOPIC, GONE, None, "warning", "Kafka creates it when the first group commits"),
+        (OFFSETS_TOPIC, GONE, None, "warning", "Brokers create the topic at the first request"),
         (OFFSETS_TOPIC, GONE, Kind("Redpanda"), "warning", "probably Redpanda"),
         (OFFSETS_TOPIC, GONE, CONFLUENT, "failed", "probably Confluent Cloud: it hides this topic"),
         (OFFSETS_TOPIC, NO_RIGHT, CONFLUENT, "failed", "The job cannot run with this cluster"),
@@ -220,10 +220,10 @@ def test_the_release_follows_from_the_metadata_version(
         (10_500, None, "ok", "agree"),
         (12_900, None, "ok", "agree"),  # 1.9 s after the answer
         (8_001, 99_000, "ok", "agree"),
-        (75_000, None, "warning", "1 min 4 s ahead of"),
+        (75_000, None, "warning", "the clock of the active controller is 1 min 4 s ahead of the clock of"),
         (1_000, None, "warning", "9 s behind"),
-        (DENIED, 75_000, "warning", "at least 1 min 4 s"),
-        (DENIED, 12_000, "unknown", "no record read is from the future"),
+        (DENIED, 75_000, "warning", "the clock of a broker is at least 1 min 4 s (a record of"),
+        (DENIED, 12_000, "unknown", "no record has a time in the future"),
         (DENIED, None, "unknown", "grant Describe on the cluster"),
         (SILENT, None, "unknown", "Timed out"),
         (None, None, "unknown", "does not report its time"),
