@@ -167,7 +167,7 @@ def partitions(
     """Whether each partition has a leader that reports the end; `ends`: the partitions with a known end."""
     orphans = sorted(number for number, leader in leaders.items() if leader is None)
     if orphans:
-        found = f"no leader of {_count(len(orphans), 'partition')}: {_some(orphans)}"
+        found = f"no leader for {_count(len(orphans), 'partition')}: {_some(orphans)}"
         return Finding(
             PARTITIONS, "failed", found, "Start the brokers that have replicas of these partitions."
         )
@@ -175,7 +175,9 @@ def partitions(
     if silent:
         by = sorted({leaders[number] for number in silent} - {None}, key=str)
         named = [f"broker {leader} at {addresses.get(leader or 0, 'an unknown address')}" for leader in by]
-        found = f"no end of {_count(len(silent), 'partition')} ({_some(silent)}) from {_some(named)}"
+        found = (
+            f"{_some(named)} did not report the end of {_count(len(silent), 'partition')}: {_some(silent)}"
+        )
         return Finding(PARTITIONS, "failed", found, "The job waits for these brokers.")
     return Finding(PARTITIONS, "ok", "each has a leader that answers")
 
@@ -185,7 +187,7 @@ def records(starts: Mapping[int, int], ends: Mapping[int, PartitionEnds], partit
     known = starts.keys() & ends.keys()
     if len(known) < partition_count:
         missing = partition_count - len(known)
-        return Finding(RECORDS, "unknown", f"no start or end of {_count(missing, 'partition')}")
+        return Finding(RECORDS, "unknown", f"unknown start or end of {_count(missing, 'partition')}")
     count = sum(max(ends[number].last_stable_offset - starts[number], 0) for number in known)
     if not count:
         return Finding(RECORDS, "ok", "none to read")

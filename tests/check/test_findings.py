@@ -151,16 +151,18 @@ def test_a_broker_that_denies_its_settings_has_been_reached() -> None:
 def test_partitions_need_a_leader_that_answers() -> None:
     assert_says(findings.partitions(ADDRESSES, {0: 1, 1: 2}, {0, 1}), "ok")
     lost = findings.partitions(ADDRESSES, {0: 1, **dict.fromkeys(range(3, 8))}, {0})
-    assert_says(lost, "failed", "no leader of 5 partitions: 3, 4, 5 and 2 more", "Start the brokers")
+    assert_says(lost, "failed", "no leader for 5 partitions: 3, 4, 5 and 2 more", "Start the brokers")
     silent = findings.partitions(ADDRESSES, {0: 1, 1: 2}, {0})
-    assert_says(silent, "failed", "no end of 1 partition (1) from broker 2 at kafka-2.internal:9092")
+    assert_says(
+        silent, "failed", "broker 2 at kafka-2.internal:9092 did not report the end of 1 partition: 1"
+    )
 
 
 def test_records_are_counted_from_start_to_committed_end() -> None:
     stable = {0: PartitionEnds(1_000_000, 2_000_000), 1: PartitionEnds(500, 500)}
     finding = findings.records({0: 120_000, 1: 500}, stable, 2)
     assert result(finding) == ("ok", "at most 880,000 records to read, about 5 s on two cores. ")
-    assert_says(findings.records({0: 0}, stable, 2), "unknown", "no start or end of 1 partition")
+    assert_says(findings.records({0: 0}, stable, 2), "unknown", "unknown start or end of 1 partition")
     assert_says(findings.records({0: 7, 1: 0}, ends(3, 0), 2), "ok", "none to read")
 
 
