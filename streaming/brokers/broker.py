@@ -135,7 +135,7 @@ class Broker:
             return facts
         _log.warning(
             f"topic {source.topic} does not exist yet on {servers}, or this user may not see it (Describe "
-            "permission): waiting for it (Kafka creates it when the first group commits)"
+            "permission): waiting for it (brokers create the topic at the first request about a group)"
         )
         pause_s = (pause_ms if limit_ms is None else min(pause_ms, limit_ms)) / 1_000
         with waiting(f"waiting for topic {source.topic} on {servers}"):

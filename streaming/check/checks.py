@@ -160,7 +160,7 @@ def _own_group(client: "JavaClient", asked: _Asked) -> Finding:
     if asked.has_offsets_topic:
         return findings.own_group(client.own_group(min(asked.ends)), GROUP_PREFIX)
     why = f"this user sees no topic {OFFSETS_TOPIC}, and brokers would create it"
-    return Finding(findings.GROUPS, "unknown", f"not asked: {why}")
+    return Finding(findings.GROUPS, "unknown", f"not checked: {why}")
 
 
 def newest(starts: Mapping[int, int], ends: Mapping[int, PartitionEnds]) -> dict[int, int]:
@@ -181,9 +181,9 @@ def newest(starts: Mapping[int, int], ends: Mapping[int, PartitionEnds]) -> dict
 
 def _topics_of_groups(asked: _Asked, read: "list[ReadRecord] | NoAnswer") -> Finding:
     if isinstance(read, NoAnswer):
-        return Finding(findings.TOPICS_OF_GROUPS, "unknown", "not asked: no record could be read")
+        return Finding(findings.TOPICS_OF_GROUPS, "unknown", "not checked: no record could be read")
     if asked.settings.source.topic != OFFSETS_TOPIC:
-        why = "not asked: the topic may be a copy from another cluster"
+        why = "not checked: the topic may be a copy from another cluster"
         return Finding(findings.TOPICS_OF_GROUPS, "unknown", why)
     try:
         return findings.topics_of_groups(asked.inquiry.topics(committed_topics(read)))

@@ -1,6 +1,7 @@
-"""What answers of brokers mean for the job: facts -> one finding for each check (pure).
+"""One finding for each check, from the answers of the brokers (pure).
 
-`failed`: the job cannot run. `warning`: it can, but something is missing. `unknown`: brokers did not say.
+`failed`: the job cannot run. `warning`: the job can run, but something will be missing. `unknown`: the
+brokers did not report the fact, or the check was not made.
 """
 
 import re
@@ -50,7 +51,7 @@ RECORDS_PER_SECOND: Final = 176_000
 """How fast the job reads a topic with many keys on two cores (docs/performance.md, Catch-up)."""
 
 CLOCKS_APART_MS: Final = 2_000
-"""Clocks that differ by no more agree: alerts and queries are to the second."""
+"""The largest difference of clocks that agree: alerts and queries are precise to the second."""
 
 _NAMED: Final = 3
 
@@ -83,13 +84,13 @@ class Finding:
 
 
 def is_fatal(findings: Iterable[Finding]) -> bool:
-    """Whether the job could not run."""
+    """Whether the job cannot run."""
     return any(one.result == "failed" for one in findings)
 
 
 def not_asked(checks: Iterable[str], why: str) -> list[Finding]:
-    """Say of checks that they were not made."""
-    return [Finding(check, "unknown", f"not asked: {why}") for check in checks]
+    """Return a finding for each check that was not made."""
+    return [Finding(check, "unknown", f"not checked: {why}") for check in checks]
 
 
 # --- brokers and the topic -------------------------------------------------------------------------------
@@ -107,8 +108,8 @@ def sign_in(answer: ClusterFacts | NoAnswer, servers: str, kind: Kind | None, li
 
 
 def topic(name: str, partition_count: int, error: str | NoAnswer, kind: Kind | None) -> Finding:
-    """Whether the topic is there, and this user may see it (Describe); `error` is Kafka's name of why it has
-    no partitions."""
+    """Whether the topic exists, and this user may see it (Describe); `error` is Kafka's name of the error if
+    the topic has no partitions."""
     shown = printable(name)
     if partition_count:
         return Finding(TOPIC, "ok", f"{shown} has {_count(partition_count, 'partition')}")
@@ -123,7 +124,7 @@ def topic(name: str, partition_count: int, error: str | NoAnswer, kind: Kind | N
     if name != OFFSETS_TOPIC:
         return Finding(TOPIC, "failed", f"no topic {shown} ({error})", "Check --topic.")
     probably = f"; the cluster is probably {kind.name}" if kind else ""
-    advice = "Kafka creates it when the first group commits; the job waits for it."
+    advice = "Brokers create the topic at the first request about a group; the job waits for the topic."
     return Finding(TOPIC, "warning", f"no topic {shown} yet{probably}", advice)
 
 
@@ -142,7 +143,7 @@ def brokers(
     leading: Collection[int | None],
 ) -> Finding:
     """Whether each broker answers at the address that it advertises; `leading` are the leaders of the
-    topic's partitions, without which it cannot be read."""
+    topic's partitions: without them the topic cannot be read."""
     reasons = unreached(settings)
     if not reasons:
         return Finding(
@@ -155,34 +156,38 @@ def brokers(
         BROKERS,
         "failed" if lead else "warning",
         f"no answer from {_some(silent)}{leads}",
-        "These are the addresses that the brokers advertise (advertised.listeners): this machine and those "
-        "of Spark's executors must reach them.",
+        "These are the addresses that the brokers advertise (advertised.listeners): this machine and the "
+        "machines of Spark's executors must reach them.",
     )
 
 
 def partitions(
     addresses: Mapping[int, str], leaders: Mapping[int, int | None], ends: Collection[int]
 ) -> Finding:
-    """Whether each partition has a leader that reports its end; `ends` are the partitions that have."""
+    """Whether each partition has a leader that reports the end; `ends`: the partitions with a known end."""
     orphans = sorted(number for number, leader in leaders.items() if leader is None)
     if orphans:
-        found = f"no leader of {_count(len(orphans), 'partition')}: {_some(orphans)}"
-        return Finding(PARTITIONS, "failed", found, "Start the brokers that have replicas of them.")
+        found = f"no leader for {_count(len(orphans), 'partition')}: {_some(orphans)}"
+        return Finding(
+            PARTITIONS, "failed", found, "Start the brokers that have replicas of these partitions."
+        )
     silent = sorted(leaders.keys() - set(ends))
     if silent:
         by = sorted({leaders[number] for number in silent} - {None}, key=str)
         named = [f"broker {leader} at {addresses.get(leader or 0, 'an unknown address')}" for leader in by]
-        found = f"no end of {_count(len(silent), 'partition')} ({_some(silent)}) from {_some(named)}"
+        found = (
+            f"{_some(named)} did not report the end of {_count(len(silent), 'partition')}: {_some(silent)}"
+        )
         return Finding(PARTITIONS, "failed", found, "The job waits for these brokers.")
     return Finding(PARTITIONS, "ok", "each has a leader that answers")
 
 
 def records(starts: Mapping[int, int], ends: Mapping[int, PartitionEnds], partition_count: int) -> Finding:
-    """How much is to be read: committed records, or fewer where the topic was compacted."""
+    """The largest possible number of records to read: offsets from the start to the last stable offset."""
     known = starts.keys() & ends.keys()
     if len(known) < partition_count:
         missing = partition_count - len(known)
-        return Finding(RECORDS, "unknown", f"no start or end of {_count(missing, 'partition')}")
+        return Finding(RECORDS, "unknown", f"unknown start or end of {_count(missing, 'partition')}")
     count = sum(max(ends[number].last_stable_offset - starts[number], 0) for number in known)
     if not count:
         return Finding(RECORDS, "ok", "none to read")
@@ -199,11 +204,9 @@ def cluster_settings(
             CLUSTER_SETTINGS, "ok", f"offsets are retained for {in_words(own_retention_ms)} ([expiry])"
         )
     if topic_name != OFFSETS_TOPIC:
-        found = (
-            f"topic {printable(topic_name)} may be a copy from another cluster, whose retention is not known"
-        )
+        found = f"topic {printable(topic_name)} may be a copy from another cluster with an unknown retention"
         return Finding(
-            CLUSTER_SETTINGS, "warning", found, "Set [expiry] retention, or expiry is not predicted."
+            CLUSTER_SETTINGS, "warning", found, "Set [expiry] retention: otherwise expiry is not predicted."
         )
     told = {broker: answer for broker, answer in settings.items() if isinstance(answer, BrokerSettings)}
     silent = {broker: answer.reason for broker, answer in settings.items() if isinstance(answer, NoAnswer)}
@@ -224,7 +227,7 @@ def _untold_retention(answers: Collection[NoAnswer]) -> Finding:
         CLUSTER_SETTINGS,
         "unknown" if reasons.keys() <= {"silent", "refused"} else "warning",
         f"{RETENTION}: {reason}",
-        f"{grant} [expiry] retention; without it, expiry is not predicted.",
+        f"{grant} [expiry] retention: without the retention, expiry is not predicted.",
     )
 
 
@@ -259,7 +262,7 @@ def release(level: int | NoAnswer | None) -> Finding:
     known = [most for most in _RELEASES if most >= level]
     if not known:
         found = f"newer than Kafka {_RELEASES[max(_RELEASES)]} (metadata.version {level})"
-        return Finding(RELEASE, "ok", found, "This release was not tested.")
+        return Finding(RELEASE, "ok", found, "The job was not tested with this release of Kafka.")
     name = _RELEASES[min(known)]
     if level < min(most for most, one in _RELEASES.items() if one == OLDEST):
         advice = f"The job is tested with Kafka {OLDEST} and newer."
@@ -270,49 +273,51 @@ def release(level: int | NoAnswer | None) -> Finding:
 def clocks(
     controller: int | NoAnswer | None, asked_at: int, answered_at: int, newest_record: int | None
 ) -> Finding:
-    """Whether the clocks agree: that of the active controller, asked between two moments of ours; else the
-    newest record, which proves only that a clock is ahead. All in ms."""
+    """Whether the clocks of the active controller and of this machine agree.
+
+    `controller` is the controller's time, `asked_at` and `answered_at` are times of this machine before and
+    after the request. Without the controller's time, the time of the newest record can only show that a
+    broker's clock is ahead. All in ms.
+    """
     if isinstance(controller, int):
         ahead = max(controller - answered_at, 0) or min(controller - asked_at, 0)
         if abs(ahead) <= CLOCKS_APART_MS:
-            return Finding(CLOCKS, "ok", "that of the active controller and that of this machine agree")
-        return _clocks_differ(f"that of the active controller is {in_words(abs(ahead))}", is_ahead=ahead > 0)
+            return Finding(CLOCKS, "ok", "the clocks of the active controller and of this machine agree")
+        return _clocks_differ("the active controller", in_words(abs(ahead)), is_ahead=ahead > 0)
     if newest_record is not None and newest_record - answered_at > CLOCKS_APART_MS:
-        by = in_words(newest_record - answered_at)
-        return _clocks_differ(
-            f"that of a broker is at least {by} (a record of {iso(newest_record)})", is_ahead=True
-        )
-    sign = "" if newest_record is None else "; no record read is from the future of this machine"
+        by = f"at least {in_words(newest_record - answered_at)} (a record of {iso(newest_record)})"
+        return _clocks_differ("a broker", by, is_ahead=True)
+    sign = "" if newest_record is None else "; no record has a time in the future of this machine"
     if isinstance(controller, NoAnswer) and controller.kind == "denied":
-        found = f"this user may not ask the controller{sign}"
+        found = f"this user may not request the time of the controller{sign}"
         return Finding(CLOCKS, "unknown", found, "Optional: grant Describe on the cluster.")
     why = "the cluster does not report its time" if controller is None else controller.reason
     return Finding(CLOCKS, "unknown", f"{why}{sign}")
 
 
-def _clocks_differ(what: str, *, is_ahead: bool) -> Finding:
-    found = f"{what} {'ahead of' if is_ahead else 'behind'} that of this machine"
-    advice = "Correct the wrong one: expiry and lag in time are computed with both."
+def _clocks_differ(whose: str, by: str, *, is_ahead: bool) -> Finding:
+    found = f"the clock of {whose} is {by} {'ahead of' if is_ahead else 'behind'} the clock of this machine"
+    advice = "Correct the wrong clock: expiry and lag time are computed from the times of both machines."
     return Finding(CLOCKS, "warning", found, advice)
 
 
 def own_group(answer: NoAnswer | None, prefix: str) -> Finding:
-    """Whether Spark's connector may ask for the offsets of its own group (Describe on the group)."""
+    """Whether Spark's connector may request the offsets of its own group (Describe on the group)."""
     if answer is None:
         return Finding(GROUPS, "ok", f"this user may describe groups {prefix}*")
     if answer.kind == "denied":
-        advice = f"Grant Describe on groups {prefix}*: Spark's connector asks for offsets of its own group."
+        advice = f"Grant Describe on groups {prefix}*: Spark's connector requests offsets of its own group."
         return Finding(GROUPS, "failed", answer.reason, advice)
     return Finding(GROUPS, "failed", answer.reason, advice_of(answer))
 
 
 def read(name: str, answer: int | NoAnswer) -> Finding:
-    """Whether records can be read (Read on the topic); the answer is the number of those read."""
+    """Whether records can be read (Read on the topic); the answer is the number of records that were read."""
     if isinstance(answer, int):
         found = (
             f"{_count(answer, 'record')} of {printable(name)} read"
             if answer
-            else "allowed; no record was there"
+            else "allowed; there was no record to read"
         )
         return Finding(READ, "ok", found)
     advice = f"Grant Read on topic {printable(name)}." if answer.kind == "denied" else advice_of(answer)
@@ -325,10 +330,10 @@ def topics_of_groups(states: Mapping[str, TopicState]) -> Finding:
     if denied:
         how_many = f"{len(denied)} of {len(states)} in the newest commits"
         found = f"{how_many} are hidden from this user: {_named(denied)}"
-        advice = "Grant Describe on the topics that groups consume; without it, they have no lag."
+        advice = "Grant Describe on the topics that groups consume: hidden topics have no lag."
         return Finding(TOPICS_OF_GROUPS, "warning", found, advice)
     if not states:
-        return Finding(TOPICS_OF_GROUPS, "unknown", "the records read have no commit")
+        return Finding(TOPICS_OF_GROUPS, "unknown", "no commit among the records that were read")
     found = f"{_count(len(states), 'topic')} in the newest commits, none hidden from this user"
     return Finding(TOPICS_OF_GROUPS, "ok", found)
 
@@ -351,7 +356,7 @@ _ADVICE: Final = (
     (r"resolve|UnknownHost|No resolvable", "Check the host name."),
     (r"refused", "Check host and port, and that the broker is running."),
 )
-"""What to do about failures of connections, by their text, the most specific first."""
+"""Advice about failed connections, by patterns of the error text, the most specific first."""
 
 
 def advice_of(answer: NoAnswer) -> str:

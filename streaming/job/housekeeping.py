@@ -1,5 +1,5 @@
-"""Periodic work beside reading, also without batches: heartbeats, folds, checks of the topic, and rolling of
-Spark's log."""
+"""Periodic work of a job, with and without batches: heartbeats, folds, checks of the topic and of the clock,
+and rolling of Spark's log."""
 
 import logging
 import threading
@@ -29,25 +29,27 @@ _POLL_S: Final = 0.2
 _ROLL_EVERY_MS: Final = 60_000
 
 _QUICKLY_FOLDED: Final = 1_000_000
-"""Live offsets up to which folds have the configured interval; with more it is longer in proportion, since a
-fold of changes of many groups rewrites nearly all offsets."""
+"""The number of live offsets up to which folds have the configured interval. With more live offsets the
+interval is longer in proportion, because a fold of changes of many groups rewrites nearly all offsets."""
 
 ATTEMPTS: Final = 10
-"""Consecutive failures of a heartbeat or a fold, a heartbeat's interval apart, before the job ends. The
-storage library itself already retries transient errors of object stores for minutes."""
+"""The number of consecutive failures of heartbeats, or of folds, with which the job ends. Retries are
+`heartbeat_every` apart. The storage library itself already retries transient errors of object stores for
+minutes."""
 
 
 class Retrying:
-    """Lets work fail for a while: storage that refuses once is no reason to end a job of months."""
+    """Counts consecutive failures of one kind of work, and raises the tenth (`ATTEMPTS`): a job must survive
+    short failures of the storage."""
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
         self._failures = 0
 
     def succeeds(self, work: Callable[[], object]) -> bool:
-        """Do the work; False if it failed and is to be retried later.
+        """Do the work; return False if it failed and must be retried later.
 
-        Raises the last failure, and immediately errors that a retry cannot fix (`MisuseError`,
+        Raises the last of `ATTEMPTS` failures. Raises errors that a retry cannot fix at once (`MisuseError`,
         `AccessRefusedError`).
         """
         try:
@@ -69,9 +71,10 @@ class Retrying:
 
 
 class ClockPace:
-    """Detects jumps of the clock: records read before a correction have times of the wrong clock.
+    """Detects jumps of the clock, by comparison with a clock that only runs forward (`steady`, in seconds).
 
-    A suspended virtual machine may resume with its old time, until its clock is set.
+    A suspended virtual machine may resume with the time at which it was suspended. Until its clock is
+    corrected, the job does not know how long the pause was.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class ClockPace:
         self._ahead = self._difference()
 
     def jumped_ms(self) -> int:
-        """Return how much the clock has gained on elapsed time since the last call (ms)."""
+        """Return by how much (ms) the clock has advanced more than the elapsed time since the last call."""
         before, self._ahead = self._ahead, self._difference()
         return self._ahead - before
 
@@ -93,9 +96,12 @@ class ClockPace:
 class Housekeeping(threading.Thread):
     """Runs the periodic work for one writer until the end of its `with` block.
 
-    `failure` and `reason_to_rebuild` are for the main thread: when one is set, the job must end. `frozen` is
-    the writer of tables that do not change meanwhile; these get heartbeats as well. The heartbeats of the
-    tables with alerts include the last evaluation (`alerts_evaluated_at`, ms).
+    `failure` and `reason_to_rebuild` are for the main thread: when one is set, the job must end.
+
+    During a rebuild, `writer` fills the new tables, and `frozen` is the writer of the current tables: these
+    do not change, but get heartbeats. Alerts are evaluated on the current tables (of `frozen`, or without a
+    rebuild of `writer`): only their heartbeats include the time of the last evaluation
+    (`alerts_evaluated_at`, ms; None: never).
     """
 
     def __init__(
@@ -155,10 +161,10 @@ class Housekeeping(threading.Thread):
             self.failure = error
 
     def _find_reason_to_rebuild(self) -> None:
-        """Check the clock, and at intervals the topic; a reason found before is kept."""
+        """Check the clock, and at intervals (`check_topic_every`) the topic. The first reason is kept."""
         if self.reason_to_rebuild is None:
             self.reason_to_rebuild = self._reason_of_clock()
-        # silent brokers would delay the next heartbeat, which must report them
+        # if brokers do not answer, the check would delay the next heartbeat, which must report this
         if self.reason_to_rebuild is None and self._is_answered and self._topic_check.is_due():
             self.reason_to_rebuild = self._watch.reason_to_rebuild(self._writer.progress)
 
@@ -186,8 +192,8 @@ class Housekeeping(threading.Thread):
         self.heartbeat()
 
     def heartbeat(self) -> None:
-        """Commit a heartbeat, with the current ends if the brokers answer."""
-        asked_at = now_ms()  # before the answers: this process may be suspended meanwhile
+        """Commit a heartbeat, with the current ends of the partitions whose leaders answer."""
+        asked_at = now_ms()  # before the request: this process may be suspended until the answer
         ends = self._ends()
         is_answered = len(ends) == len(self._writer.progress.partitions)
         self._is_answered = is_answered
@@ -202,7 +208,7 @@ class Housekeeping(threading.Thread):
             self._frozen.heartbeat({}, alerts_evaluated_at=self._alerts_evaluated_at())
 
     def _ends(self) -> Mapping[int, PartitionEnds]:
-        """Request the ends of the partitions; report leaders that do not answer."""
+        """Request the ends of the partitions; log the partitions without an answer, which have no end."""
         numbers = self._writer.progress.partitions.keys()
         try:
             ends = self._broker.ends(len(numbers))

@@ -111,7 +111,7 @@ GONE, NO_RIGHT = "UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"
     ("name", "error", "kind", "expected", "says"),
     [
         (OFFSETS_TOPIC, "", CONFLUENT, "ok", "has 2 partitions"),
-        (OFFSETS_TOPIC, GONE, None, "warning", "Kafka creates it when the first group commits"),
+        (OFFSETS_TOPIC, GONE, None, "warning", "Brokers create the topic at the first request"),
         (OFFSETS_TOPIC, GONE, Kind("Redpanda"), "warning", "probably Redpanda"),
         (OFFSETS_TOPIC, GONE, CONFLUENT, "failed", "probably Confluent Cloud: it hides this topic"),
         (OFFSETS_TOPIC, NO_RIGHT, CONFLUENT, "failed", "The job cannot run with this cluster"),
@@ -151,16 +151,18 @@ def test_a_broker_that_denies_its_settings_has_been_reached() -> None:
 def test_partitions_need_a_leader_that_answers() -> None:
     assert_says(findings.partitions(ADDRESSES, {0: 1, 1: 2}, {0, 1}), "ok")
     lost = findings.partitions(ADDRESSES, {0: 1, **dict.fromkeys(range(3, 8))}, {0})
-    assert_says(lost, "failed", "no leader of 5 partitions: 3, 4, 5 and 2 more", "Start the brokers")
+    assert_says(lost, "failed", "no leader for 5 partitions: 3, 4, 5 and 2 more", "Start the brokers")
     silent = findings.partitions(ADDRESSES, {0: 1, 1: 2}, {0})
-    assert_says(silent, "failed", "no end of 1 partition (1) from broker 2 at kafka-2.internal:9092")
+    assert_says(
+        silent, "failed", "broker 2 at kafka-2.internal:9092 did not report the end of 1 partition: 1"
+    )
 
 
 def test_records_are_counted_from_start_to_committed_end() -> None:
     stable = {0: PartitionEnds(1_000_000, 2_000_000), 1: PartitionEnds(500, 500)}
     finding = findings.records({0: 120_000, 1: 500}, stable, 2)
     assert result(finding) == ("ok", "at most 880,000 records to read, about 5 s on two cores. ")
-    assert_says(findings.records({0: 0}, stable, 2), "unknown", "no start or end of 1 partition")
+    assert_says(findings.records({0: 0}, stable, 2), "unknown", "unknown start or end of 1 partition")
     assert_says(findings.records({0: 7, 1: 0}, ends(3, 0), 2), "ok", "none to read")
 
 
@@ -220,10 +222,10 @@ def test_the_release_follows_from_the_metadata_version(
         (10_500, None, "ok", "agree"),
         (12_900, None, "ok", "agree"),  # 1.9 s after the answer
         (8_001, 99_000, "ok", "agree"),
-        (75_000, None, "warning", "1 min 4 s ahead of"),
+        (75_000, None, "warning", "the clock of the active controller is 1 min 4 s ahead of the clock of"),
         (1_000, None, "warning", "9 s behind"),
-        (DENIED, 75_000, "warning", "at least 1 min 4 s"),
-        (DENIED, 12_000, "unknown", "no record read is from the future"),
+        (DENIED, 75_000, "warning", "the clock of a broker is at least 1 min 4 s (a record of"),
+        (DENIED, 12_000, "unknown", "no record has a time in the future"),
         (DENIED, None, "unknown", "grant Describe on the cluster"),
         (SILENT, None, "unknown", "Timed out"),
         (None, None, "unknown", "does not report its time"),

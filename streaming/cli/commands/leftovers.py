@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     default="14d",
     show_default=True,
     metavar="DURATION",
-    help="List offsets of a group without members only if it has not committed for this time.",
+    help="List offsets of a group without members only if it has not committed or changed for this time.",
 )
 @click.option(
     "--commands",

@@ -67,7 +67,7 @@ OF_JOB: Final = (
         help="Retention of committed offsets on the brokers (offsets.retention.minutes).",
         level="job",
         unit=SECONDS,
-        absent="the job does not know the retention, from the brokers or from the settings",
+        absent="[expiry] retention is not set, and the job could not read the retention from the brokers",
         example="offsetlake_offset_retention_seconds / 86400",
     ),
     Metric(

@@ -136,11 +136,11 @@ PER_GROUP: Final = (
     Metric(
         name="group_removed_offsets_total",
         help="Removed committed offsets of the group, by cause. The series ends six hours after the group "
-        f"was removed. Series of the causes {' and '.join(CAUSES_FROM_0)} start at 0.",
+        f"was removed. Series of the causes `{'` and `'.join(CAUSES_FROM_0)}` start at 0.",
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent="the cause is another one, and no offset was removed for this cause since serve started",
+        absent="the series is of another cause, and no offset was removed for this cause since serve started",
         example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
