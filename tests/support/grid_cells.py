@@ -249,7 +249,7 @@ FAULTS: Final = (
         _change,
         rebuilds=(STARTING, FIRST, FOLLOWING),
     ),
-    Fault("records deleted below the position", _delete_records, _change, rebuilds=(STARTING, FIRST)),
+    Fault("all records deleted from the topic", _delete_records, _change, rebuilds=(STARTING, FIRST)),
     Fault("compaction in between", lambda cell: cell.world.compact(), _change),
     Fault(
         "a broker that hangs",
