@@ -31,16 +31,16 @@ OTHER_TABLES: Final = ("quarantine", "alerts", "log_ends")
 """Further tables besides `changes`, `offsets` and `groups`, if they exist."""
 
 _CONTAINS: Final = {
-    "offsets": "committed offsets, as of the last fold",
-    "groups": "groups, as of the last fold",
+    "offsets": "committed offsets without the newest changes (up to the last fold)",
+    "groups": "groups without the newest changes (up to the last fold)",
     "changes": "every change of an offset or a group",
     "quarantine": "records that could not be decoded",
     "alerts": "alerts, open and closed",
-    "log_ends": "where the logs of topic partitions ended, minute by minute",
+    "log_ends": "log end offsets of topic partitions over time",
     "live_offsets": "committed offsets, as of the last batch or of --as-of",
     "live_groups": "groups, as of the last batch or of --as-of",
-    "lag": "committed offsets, and assigned partitions without one, with log ends and lag",
-    "health": "whether groups are well, as live_offsets",
+    "lag": "committed offsets and assigned partitions, with log ends and lag",
+    "health": "health of groups, as of the last batch or of --as-of",
 }
 
 MEMORY_MB: Final = 1024
