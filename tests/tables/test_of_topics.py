@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pytest
+from new_tables import new_tables
 from table_batches import Batch, append, group, offset
 
 from streaming.common.topics import TopicPartitions, of_topics
@@ -37,8 +38,7 @@ CHOICES: dict[str, list[TopicPartitions]] = {
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Three batches: the second sets all offsets back, and is folded."""
-    made = Tables(str(tmp_path_factory.mktemp("tables")))
-    made.create()
+    made = new_tables(tmp_path_factory.mktemp("tables"))
     live: Batch = {}
     for committed in 5, 3, 8:
         batch: Batch = {
