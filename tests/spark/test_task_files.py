@@ -236,6 +236,7 @@ def test_a_batch_that_spark_runs_again_after_the_commit_is_compared_and_leaves_n
     assert world.tables.progress().sequence == 2
 
 
+@pytest.mark.more
 def test_storage_that_refuses_a_task_ends_the_query_with_a_clear_error_and_no_files(
     world: Query,
 ) -> None:
