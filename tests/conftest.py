@@ -142,9 +142,14 @@ def _turn(item: pytest.Item) -> int:
     return next((turn for turn, kind in enumerate(_KINDS) if item.get_closest_marker(kind)), quick)
 
 
+def pytest_collection() -> None:
+    gc.disable()  # it would look again and again at what stays
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Let the garbage collector look no more at thousands of tests, which stay."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -14,13 +14,13 @@ from http_receiver import HttpReceiver, running_receiver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_clients import wait_until
+from new_tables import new_tables
 
 from streaming.alerts.episodes import Episode
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.table import AlertTable
 from streaming.common.times import now_ms
 from streaming.expiry.causes import EXPIRED
-from streaming.tables.tables import Tables
 
 # --- killed between opening and delivering ---------------------------------------------------------------
 
@@ -121,8 +121,7 @@ def test_a_restart_at_every_point_gives_the_same_episodes(
 ) -> None:
     directory = tmp_path_factory.mktemp("lakes")
     lake = Lake(directory / "uninterrupted")
-    restarted = Tables(str(directory / "restarted"))
-    restarted.create()
+    restarted = new_tables(directory / "restarted")
 
     def restart() -> Evaluator:
         return Evaluator(

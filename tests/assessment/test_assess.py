@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from lag_tables import LagTables
 from log_end_rows import of_topic, rows_of
+from new_tables import new_tables
 from table_batches import append, group, offset
 
 from streaming.assessment.assess import Facts, assess
@@ -56,8 +57,7 @@ def test_partitions_that_members_have_and_nobody_committed_are_rows(tmp_path: Pa
         assigned = [{"topic": topic, "topic_id": topic_id, "partitions": partitions}]
         return {"member_id": name, "client_id": "c", "client_host": "/h", "assignment": assigned}
 
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     task = {"subtopology": "0", "task_type": "active", "partitions": [1]}
     members = [member("a", None, "orders", 0, 1), member("b", None, "nul\0", 7), {"member_id": "c"}]
     by_id = [member("m", "id-1", None, 3), member("n", "id-9", None, 4)]

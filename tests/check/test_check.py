@@ -264,6 +264,7 @@ def cut(world: World) -> Iterator[Callable[[], None]]:
     world.cable.mend()
 
 
+@pytest.mark.more
 def test_an_advertised_address_that_cannot_be_reached_is_named(world: World, cut: Callable[[], None]) -> None:
     cut()
     found = before_java(settings_of(world.plain, connect_timeout="4s"))

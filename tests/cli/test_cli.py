@@ -14,6 +14,7 @@ import click
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
+from new_tables import new_tables
 from table_batches import append, group, heartbeat, offset
 
 from streaming.cli.main import cli
@@ -55,8 +56,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def fill(directory: Path, *, heartbeat: int) -> str:
     """Fill tables with the groups "" and shop, and billing in offsets partition 1, still being read."""
-    tables = Tables(str(directory))
-    tables.create()
+    tables = new_tables(directory)
     rows = [
         {
             "kind": kind,
@@ -84,8 +84,7 @@ def fill(directory: Path, *, heartbeat: int) -> str:
 
 def create_loaded(directory: Path) -> None:
     """Create tables without rows, whose one offsets partition was read to its end."""
-    tables = Tables(str(directory))
-    tables.create()
+    tables = new_tables(directory)
     now = now_ms()
     progress = Progress(topic="__consumer_offsets", heartbeat=now).with_ends({0: PartitionEnds(0, 0)}, now)
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False, is_observation=False)
@@ -547,8 +546,7 @@ def test_a_file_in_place_of_tables_is_called_one(offsetlake: Any, tmp_path: Path
 
 
 def test_tables_of_a_newer_release_end_with_code_2(offsetlake: Any, tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     newer = CommitProperties(custom_metadata={PROGRESS_KEY: json.dumps({"format": PROGRESS_FORMAT + 1})})
     write_deltalake(tables.delta("changes"), CHANGES.empty_table(), mode="append", commit_properties=newer)
     code, _, err = offsetlake("status", "--table-root", str(tmp_path))

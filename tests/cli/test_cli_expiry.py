@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka_clients import create_topics, produce_raw
+from new_tables import new_tables
 
 from streaming.common.times import iso, now_ms
 from streaming.demo.local_broker import LocalBroker
@@ -28,7 +29,6 @@ from streaming.queries.removed import list_removed, restorable
 from streaming.queries.reset_csv import reset_lines
 from streaming.settings.reading import read_settings
 from streaming.tables.rows import change_rows
-from streaming.tables.tables import Tables
 
 HOUR, DAY = 3_600_000, 86_400_000
 RETENTION = Retention(
@@ -43,8 +43,7 @@ class History:
     """Tables that are filled batch by batch; `now` is when all of them were written."""
 
     def __init__(self, root: Path) -> None:
-        self.tables = Tables(str(root))
-        self.tables.create()
+        self.tables = new_tables(root)
         self.now = now_ms()
         ends = {number: PartitionEnds(10, 10) for number in range(3)}
         fresh = Progress(topic="__consumer_offsets", heartbeat=self.now, retention=RETENTION)

@@ -21,13 +21,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lag_tables import MINUTES, LagTables
+from new_tables import new_tables
 from rich.text import Text
 from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.cli.answering import recreated_topics
 from streaming.cli.watching import fitting
 from streaming.common.times import MINUTE_MS, iso, now_ms
-from streaming.tables.tables import Tables
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 RECREATED = "the topic was recreated after the commit: the offset belongs to another log"
@@ -389,8 +389,7 @@ def test_health_has_the_worst_first_and_why(rows: Json) -> None:
 def test_a_topic_that_is_only_assigned_is_found(
     tmp_path: Path, offsetlake: Any, command: str, topic: str
 ) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     assigned = [{"topic": "new-one", "topic_id": None, "subtopology": None, "partitions": [1]}]
     member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": assigned}
     append(tables, {("g", "t", 0): offset(), "g": group(members=[member])}, now=now_ms())

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from java_lines import JavaLines
 from log_end_rows import gone, of_topic, rows_of
+from new_tables import new_tables
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, now_ms
@@ -22,7 +23,6 @@ from streaming.demo.local_broker import LocalBroker
 from streaming.model.progress import PartitionEnds, PartitionProgress, Retention
 from streaming.queries.leftovers import IDLE, UNSUBSCRIBED
 from streaming.queries.removal_lines import UnquotableError, shell_word
-from streaming.tables.tables import Tables
 
 SHELLS = ["dash", "bash"]
 MEMBER = {"member_id": "m", "client_id": "c", "client_host": "/h"}
@@ -33,8 +33,7 @@ class World:
     """Tables as a job left them just now, with a group that is idle, and one that has left a topic."""
 
     def __init__(self, root: Path, now: int) -> None:
-        self.tables, self.now = Tables(str(root)), now
-        self.tables.create()
+        self.tables, self.now = new_tables(root), now
         self.old = now - 30 * DAY_MS
         self.write(
             {

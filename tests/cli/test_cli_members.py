@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from log_end_rows import of_topic, rows_of
+from new_tables import new_tables
 from table_batches import append, group, offset
 
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionEnds, PartitionProgress
-from streaming.tables.tables import Tables
 
 IDENTITY = {"group_instance_id": None, "client_id": "app", "client_host": "/10.0.0.1"}
 MEMBERS = [
@@ -30,8 +30,7 @@ MEMBERS = [
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    tables = Tables(str(tmp_path_factory.mktemp("members") / "tables"))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("members") / "tables")
     now = now_ms()
     loaded = PartitionProgress(position=12, loaded=True).with_ends(PartitionEnds(12, 12), now)
     batch = {

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from csv_texts import without_escapes
 from hostile_names import NAMES
 from http_receiver import running_receiver
+from new_tables import new_tables
 from table_batches import Batch, append, as_read, completed, group, offset, replay
 
 from streaming.alerts.receivers import receivers
@@ -40,8 +41,7 @@ TOPIC = 'orders\n"; \x1b[2J'
 
 def filled(root: Path) -> tuple[Tables, Batch]:
     """Tables in which every name is a group and a topic; half of them folded."""
-    tables = Tables(str(root))
-    tables.create()
+    tables = new_tables(root)
     first: Batch = {
         (name, name, 0): offset(committed_offset=n, metadata=name) for n, name in enumerate(NAMES)
     }

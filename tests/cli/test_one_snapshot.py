@@ -9,6 +9,7 @@ import click
 import pytest
 from deltalake import DeltaTable
 from log_end_rows import Sample, of_topic, rows_of
+from new_tables import new_tables
 from table_batches import Batch, append, group, offset
 
 from streaming.cli import watching
@@ -137,8 +138,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    tables = Tables(str(tmp_path_factory.mktemp("changing") / "tables"))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("changing") / "tables")
     world, now = World(tables), now_ms()
     for moment in range(now - 2 * MINUTE_MS, now, 20 * SECOND_MS):
         world.go_on(now=moment)

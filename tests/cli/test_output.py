@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from new_tables import new_tables
 from table_batches import append, group, offset
 
 from streaming.model.progress import PartitionProgress
-from streaming.tables.tables import Tables
 
 COMMAND = [sys.executable, "-m", "streaming.cli"]
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -22,8 +22,7 @@ MUCH = "SELECT repeat('x', 1000) AS x FROM generate_series(1, 1000)"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("tables"))
     read = {3: PartitionProgress(position=2, loaded=True)}
     append(tables, {("g", "t", 0): offset(), "g": group()}, partitions=read)
     return tables.root

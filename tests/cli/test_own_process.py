@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 from command_process import COMMAND
 from kafka_clients import wait_until
-
-from streaming.tables.tables import Tables
+from new_tables import new_tables
 
 ENDLESS = "SELECT count(*) FROM generate_series(1, 2000000000) a, generate_series(1, 2000000000) b"
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    tables = Tables(str(tmp_path_factory.mktemp("sql") / "lake"))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("sql") / "lake")
     return tables.root
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from new_tables import new_tables
 from table_batches import append, group, offset
 
 from streaming.cli.main import COMMANDS
 from streaming.model.progress import PartitionProgress, Retention
-from streaming.tables.tables import Tables
 
 ROOT: Final = Path(__file__).parents[2]
 NAME: Final = "grüße-請求"
@@ -79,8 +79,7 @@ KEPT = Retention(
 def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Commands about tables whose job is silent, of which each says so on standard error."""
     folder = tmp_path_factory.mktemp("streams")
-    tables = Tables(str(folder / "tables"))
-    tables.create()
+    tables = new_tables(folder / "tables")
     read = {3: PartitionProgress(position=2, loaded=True)}
     batch = {(NAME, "t", 0): offset(metadata=NAME), NAME: group()}
     append(tables, batch, partitions=read, retention=KEPT)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from new_tables import new_tables
 from table_batches import Batch, append, group, offset
 
 from streaming.demo import demo
@@ -225,8 +226,7 @@ def test_the_command_is_the_one_that_was_started(monkeypatch: pytest.MonkeyPatch
 
 def test_the_command_works_when_it_is_pasted(tmp_path: Path) -> None:
     root = tmp_path / "it's a folder"
-    tables = Tables(str(root))
-    tables.create()
+    tables = new_tables(root)
     read = Progress().with_positions({3: 12}).with_ends({3: PartitionEnds(12, 12)}, now=0)
     append(tables, BILLING, partitions=read.partitions)
     command = shlex.join(demo.ask_command(str(root)))

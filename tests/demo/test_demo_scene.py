@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from lag_tables import LagTables
+from new_tables import new_tables
 from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.escapes import printable
@@ -29,8 +30,7 @@ BEFORE: Batch = {
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     append(tables, BEFORE, now=NOW)
     return tables
 

@@ -200,6 +200,7 @@ def test_a_token_endpoint_that_fails_is_quoted_and_only_a_refusal_counts_as_one(
         assert not any(token in str(error) for token in world.issuer.issued)
 
 
+@pytest.mark.more
 def test_an_endpoint_that_is_not_there_or_not_trusted_is_said(world: World) -> None:
     [port] = free_ports(1)
     nowhere = world.oauth()

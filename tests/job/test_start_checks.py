@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from new_tables import new_tables
 from table_batches import QUERY, append
 
 from streaming.brokers.facts import TopicFacts
@@ -24,8 +25,7 @@ def settings_of(root: Path, topic: str = "__consumer_offsets") -> Settings:
 @pytest.fixture
 def filled(tmp_path: Path) -> Tables:
     """Tables that were filled from topic `__consumer_offsets` of `cluster-a`."""
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     progress = bound(Progress(), settings_of(tmp_path), FACTS)
     append(
         tables,

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from new_tables import new_tables
 
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.job.writer import BatchWriter
@@ -75,8 +76,7 @@ class Job:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.tables = Tables(str(root))
-        self.tables.create()
+        self.tables = new_tables(root)
         self.positions = {0: 10}
         self.asked: list[list[str]] = []
         self.reason: str | None = None

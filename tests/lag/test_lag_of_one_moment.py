@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from log_end_rows import Sample, rows_of
+from new_tables import new_tables
 from table_batches import Batch, append, heartbeat, offset
 
 from streaming.common.times import HOUR_MS, MINUTE_MS, from_ms, to_ms
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
-from streaming.tables.tables import Tables
 
 T0 = 1_700_000_000_000 // MINUTE_MS * MINUTE_MS
 S, RATE = 1_000, 20  # records a second
@@ -41,8 +41,7 @@ def test_the_lag_is_that_of_the_moment_that_is_stated(tmp_path: Path, every: int
     """Within what comes between a commit and its batch; never less, and so never 0 for who is behind."""
     assert callable(end_at)
     chance = random.Random(every)
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     live: Batch = {}
     phase = chance.randrange(every)
     samples = [T0 + at for at in range(-every - phase, UNTIL, every)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from log_end_rows import Sample, of_topic, rows_of
+from new_tables import new_tables
 from table_batches import Batch, append, heartbeat, offset
 
 from streaming.common.times import HOUR_MS, MINUTE_MS, from_ms, to_ms
@@ -15,7 +16,6 @@ from streaming.lag.health_rules import HealthRules
 from streaming.model.progress import PartitionProgress
 from streaming.queries.lag import LagQueries
 from streaming.tables.snapshot import Snapshot
-from streaming.tables.tables import Tables
 
 S, M = 1_000, MINUTE_MS
 T0 = 1_700_000_000_000 // M * M
@@ -72,8 +72,7 @@ class World:
     """The groups of the cases; partition n of the topic of its name has that of one, sampled every 10 s."""
 
     def __init__(self, root: Path, cases: dict[str, Case]) -> None:
-        self.tables, self.cases = Tables(str(root)), cases
-        self.tables.create()
+        self.tables, self.cases = new_tables(root), cases
         moments = sorted({at for case in cases.values() for at, _ in case.commits})
         live: Batch = {}
         for number, at in enumerate(moments):

@@ -436,6 +436,7 @@ def test_two_compactions_double_every_row_which_is_why_there_is_a_lease(tables: 
     assert len(tables.read_changes()) == 4
 
 
+@pytest.mark.more
 def test_nothing_fails_and_no_row_is_missing_while_all_happens_at_once(tables: Tables) -> None:
     """Each batch sets all groups to its number: a reader that sees two numbers saw half a batch."""
     groups, ended, failures = [f"g{number}" for number in range(20)], threading.Event(), list[BaseException]()

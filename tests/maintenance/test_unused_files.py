@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from maintenance_rounds import KEPT, NOW, round_at
+from new_tables import new_tables
 from storage_faults import fill, no_file_larger_than, parquet_files, small_disk
 from table_batches import Batch, append, live_on, offset
 
@@ -50,8 +51,7 @@ def test_where_nothing_can_be_written_unused_files_go_all_the_same(tables: Table
 
 def test_a_disk_that_unused_files_have_filled_is_maintained_as_any_other(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "2m"):
-        tables = Tables(str(tmp_path / "disk" / "tables"))
-        tables.create()
+        tables = new_tables(tmp_path / "disk" / "tables")
         append(tables, moved_to(1), now=NOW)
         path = left_over(tables, size=500_000)
         fill(tmp_path / "disk")

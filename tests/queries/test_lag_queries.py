@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from log_end_rows import Sample, gone, of_topic, rows_of
+from new_tables import new_tables
 from sampled_logs import Log, sample, timed
 from table_batches import Batch, append, group, heartbeat, offset
 
@@ -50,8 +51,7 @@ def append_ends(tables: Tables, minutes: range, log: Log = LOG) -> None:
 def queries(tmp_path_factory: pytest.TempPathFactory) -> LagQueries:
     """Groups `live`, 10 or 30 s behind, and `dead`, which stops after 10 minutes; `back` is set back after
     15, when it has no members, and after 20 by one of them. Each has the first partition of topic t."""
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("tables"))
     live: Batch = {}
     for minute in range(LAST + 1):
         now = T0 + minute * M
@@ -127,8 +127,7 @@ def test_history_has_the_lag_of_every_step(queries: LagQueries) -> None:
 def test_history_of_many_partitions_is_read_part_by_part_and_not_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     live: Batch = {}
     names = ["b", "nul\0a", "a", "ä"]
     logs = {
@@ -244,8 +243,7 @@ def test_a_topic_recreated_is_no_rewind(
     seen: list[str],
     event: str,
 ) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     done = {3: PartitionProgress(position=9, loaded=True)}
     live: Batch = {}
     for minute, committed, topic_id in ((0, 500, before), (4, 5, after)):
@@ -293,8 +291,7 @@ def test_positions_of_a_past_moment_can_be_put_back(queries: LagQueries) -> None
 
 def test_samples_of_a_clock_that_was_ahead_say_nothing_yet(tmp_path: pytest.TempPathFactory) -> None:
     now = now_ms()
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     times = {"commit_timestamp": now - 10 * M, "source_timestamp": now - 10 * M}
     done = {3: PartitionProgress(position=1, loaded=True)}
     append(tables, {("g", "t", 0): offset(committed_offset=50, **times)}, now=now - 10 * M, partitions=done)
@@ -316,8 +313,7 @@ def test_lag_goes_by_the_clock_of_the_job_not_by_those_of_brokers(
     tmp_path: pytest.TempPathFactory, clock: int
 ) -> None:
     """Group `up` keeps up and commits more often than ends are sampled; `beyond` is set beyond the end."""
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     live: Batch = {}
     for number, minutes in enumerate([-1, -0.3, 0.2, 0.3, 0.7, 1.2, 1.3]):
         now = T0 + int(minutes * M)
@@ -357,8 +353,7 @@ def test_lag_goes_by_the_clock_of_the_job_not_by_those_of_brokers(
 
 
 def test_a_topic_recreated_is_reported(tmp_path: pytest.TempPathFactory) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     done = {3: PartitionProgress(position=1, loaded=True)}
     times = {"commit_timestamp": T0, "source_timestamp": T0}
     batch: Batch = {
@@ -387,8 +382,7 @@ def test_a_topic_recreated_is_reported(tmp_path: pytest.TempPathFactory) -> None
 
 
 def test_a_series_knows_when_a_topic_was_gone_or_lost_partitions(tmp_path: pytest.TempPathFactory) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     times = {"commit_timestamp": T0, "source_timestamp": T0}
     keys = [("g", topic, number) for topic, number in (("a", 0), ("b", 0), ("b", 5), ("c", 0), ("c", 1))]
     batch: Batch = {key: offset(committed_offset=1, **times) for key in keys}
@@ -421,8 +415,7 @@ def test_a_series_knows_when_a_topic_was_gone_or_lost_partitions(tmp_path: pytes
 
 
 def test_samples_count_for_as_long_as_they_may(tmp_path: pytest.TempPathFactory) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     times = {"commit_timestamp": T0, "source_timestamp": T0}
     batch: Batch = {("g", topic, 0): offset(committed_offset=1, **times) for topic in ("t", "u")}
     append(tables, batch, now=T0, partitions={3: PartitionProgress(position=1, loaded=True)})
@@ -438,8 +431,7 @@ def test_samples_count_for_as_long_as_they_may(tmp_path: pytest.TempPathFactory)
 
 
 def test_tables_without_samples_know_no_lag(tmp_path: pytest.TempPathFactory) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     append(tables, {("g", "t", 0): offset()}, now=T0, partitions={3: PartitionProgress(loaded=True)})
     queries = LagQueries(tables)
     assert queries.list_offsets(["g"]).rows["lag"].to_pylist() == [None]

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from new_tables import new_tables
 from table_batches import Batch, Row, append, group, heartbeat, offset
 
 from streaming.common.times import from_ms, now_ms
@@ -19,7 +20,6 @@ from streaming.queries.lag import LagQueries
 from streaming.queries.offsets import OffsetQueries
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import HistoryGoneError
-from streaming.tables.tables import Tables
 
 T0 = 1_700_000_000_000
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
@@ -49,8 +49,7 @@ LIVE: Batch = {
 
 def filled(root: Any, loaded: set[int]) -> OffsetQueries:
     """Tables with `LIVE`, of whose three offsets partitions some have been read to their end."""
-    tables = Tables(str(root))
-    tables.create()
+    tables = new_tables(root)
     ends = {number: 5 if number in loaded else 9 for number in range(3)}
     progress = Progress().with_positions(dict.fromkeys(range(3), 5))
     progress = progress.with_ends({number: PartitionEnds(end, end) for number, end in ends.items()}, T0)

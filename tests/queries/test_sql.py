@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lag_tables import LagTables
+from new_tables import new_tables
 from table_batches import BATCHES, Batch, append, group, in_one_partition, offset, replay
 
 from streaming.common.times import MINUTE_MS, from_ms, now_ms
@@ -26,8 +27,7 @@ LIVE: Batch = {("g", "t", 0): offset(), ("g", "t", 1): offset(), "g": group()}
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
+    made = new_tables(tmp_path / "tables")
     append(made, LIVE)
     return made
 
@@ -50,8 +50,7 @@ def test_live_views_are_ahead_of_the_folded_tables(tables: Tables) -> None:
 def test_live_views_hold_what_the_tables_read_now_and_at_a_past_moment(
     history: list[tuple[Batch, bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("tables"))
     batches: list[Batch] = []
     for batch, folds in history:
         kept = in_one_partition(batch)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from log_end_rows import Sample, of_topic, rows_of
+from new_tables import new_tables
 from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.assessment.owners import OWNER
@@ -46,8 +47,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """A record a minute in `busy`, of which `stuck` has both partitions and one commit of partition 1;
     `looping` rebalances every minute; `passed` gets them after 5 minutes from `gone`, `young` after 25.
     `old` has records of before alone, of `bare` none are kept; `dark` is not sampled."""
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("tables"))
     live: Batch = {}
     for minute in range(31):
         now = START + minute * M

@@ -92,6 +92,7 @@ def test_no_port_forks_for_who_has_no_secret(seen: Seen) -> None:
     assert {asked for asked, number in numbers.items() if 0 < number <= LARGEST_PID} == set()
 
 
+@pytest.mark.more
 def test_strangers_who_never_end_hold_up_nothing(spark: SparkSession) -> None:
     """Nor what PySpark would otherwise have at a port: its server of accumulators hears one at a time."""
     context: Any = spark.sparkContext

@@ -304,6 +304,7 @@ def test_how_the_user_has_expressions_evaluated_stays(spark: SparkSession, tmp_p
     assert session.conf.get("spark.sql.codegen.wholeStage") == "false"
 
 
+@pytest.mark.more
 @pytest.mark.spark
 def test_of_finished_work_spark_notes_only_the_last(spark: SparkSession) -> None:
     """It would be memory that grows by every batch, for a UI that is off."""

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from new_tables import new_tables
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -147,8 +148,7 @@ def test_a_file_of_a_task_is_as_one_of_the_driver(world: Query) -> None:
     world.add(*many())
     world.run()
     ours = [file for file in actions(world.tables) if file["num_records"] > 1]
-    other = Tables(str(world.folder / "other"))
-    other.create()
+    other = new_tables(world.folder / "other")
     progress = replace(world.tables.progress(), heartbeat=world.now)
     other.append_changes(world.tables.read_changes(), progress, is_batch=True, is_observation=False)
     [theirs] = actions(other)
@@ -236,6 +236,7 @@ def test_a_batch_that_spark_runs_again_after_the_commit_is_compared_and_leaves_n
     assert world.tables.progress().sequence == 2
 
 
+@pytest.mark.more
 def test_storage_that_refuses_a_task_ends_the_query_with_a_clear_error_and_no_files(
     world: Query,
 ) -> None:

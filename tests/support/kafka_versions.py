@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 from broker_classes import java_options
+from formatted_broker import FormattedBroker
 
 from streaming.demo.local_broker import LocalBroker
 from streaming.jvm.jars import JarSet, ensure_jars
@@ -57,7 +58,7 @@ class KafkaVersion:
         """Return a broker of this release, to be started; other options are those of `LocalBroker`."""
         jars = ensure_jars(self.jars)
         all_options = (*java_options(jars), *more_java_options)
-        return LocalBroker(directory, jars=jars, java_options=all_options, **options)
+        return FormattedBroker(directory, jars=jars, java_options=all_options, **options)
 
 
 VERSIONS: Final[Mapping[str, KafkaVersion]] = {

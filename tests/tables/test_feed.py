@@ -6,6 +6,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from new_tables import new_tables
 from table_batches import (
     BATCHES,
     Batch,
@@ -57,8 +58,7 @@ STEPS = st.builds(
 def test_any_moment_equals_a_replay_up_to_it(
     steps: list[Step], moments: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("tables"))
     now, batches, written = T0, [], []
     for step in steps:
         now += step.later_ms

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from new_tables import new_tables
 from table_batches import BATCHES, Batch, append, group, in_one_partition, offset, replay
 
 from streaming.maintenance.trimming import note_day
@@ -68,8 +69,7 @@ def read(tables: Tables, name: str, as_of: int | None = None) -> dict[str, objec
 def test_changes_in_memory_answer_as_the_tables_do_while_these_grow(
     batches: list[Batch], most_bytes: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tables, changes = Tables(str(tmp_path_factory.mktemp("tables"))), HeldChanges(most_bytes)
-    tables.create()
+    tables, changes = new_tables(tmp_path_factory.mktemp("tables")), HeldChanges(most_bytes)
     written: list[Batch] = []
     names = sorted({key if isinstance(key, str) else key[0] for batch in batches for key in batch})[:2]
     for batch in map(in_one_partition, batches):
@@ -86,8 +86,7 @@ def test_changes_in_memory_answer_as_the_tables_do_while_these_grow(
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
+    made = new_tables(tmp_path / "tables")
     append(made, {("g", "t", 0): offset(committed_offset=5), "g": group()})
     append(
         made, {("g", "t", 0): offset(committed_offset=3)}, live={("g", "t", 0): offset(committed_offset=5)}

@@ -12,6 +12,7 @@ import pytest
 from blocks_read import read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from new_tables import new_tables
 
 from streaming.job.change_over import change_over
 from streaming.job.writer import BatchWriter
@@ -24,7 +25,6 @@ from streaming.queries.sql import run_sql
 from streaming.spark.shard_results import ShardResults
 from streaming.state.arrow_stream import narrow, widen
 from streaming.state.replay import Shard, replay
-from streaming.tables.tables import Tables
 
 Key = tuple[str, str, int]
 Records = list[dict[str, Any]]
@@ -96,8 +96,7 @@ class Job:
 
     def __init__(self, root: Path, query_id: str = "query") -> None:
         self.query_id = query_id
-        self.tables = Tables(str(root))
-        self.tables.create()
+        self.tables = new_tables(root)
         self.shards: dict[int, Shard] = {}
         self.start()
 

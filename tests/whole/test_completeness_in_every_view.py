@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from new_tables import new_tables
 from table_batches import append, group, offset
 
 from streaming.alerts.evaluation import Evaluator
@@ -165,8 +166,7 @@ class World:
 @pytest.fixture(scope="module", params=CASES.values(), ids=CASES.keys())
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
     case: Case = request.param
-    tables, now = Tables(str(tmp_path_factory.mktemp("tables"))), now_ms()
-    tables.create()
+    tables, now = new_tables(tmp_path_factory.mktemp("tables")), now_ms()
     progress = case.progress(now)
     committed_at = now - RETENTION_MS + HOUR_MS
     held = {
@@ -338,8 +338,7 @@ def test_when_alerts_warn_decides_nothing_about_other_views(behind_warning: str,
 
 
 def test_a_partition_of_which_nothing_is_known_is_loading_to_kafkas_clients(tmp_path: Path) -> None:
-    now, tables = now_ms(), Tables(str(tmp_path))
-    tables.create()
+    now, tables = now_ms(), new_tables(tmp_path)
     append(
         tables,
         {"g": group(source_partition=0)},

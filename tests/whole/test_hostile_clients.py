@@ -14,12 +14,12 @@ import pytest
 from certificates import CertificateAuthority
 from hostile_clients import GROUPS, KINDS, TLS_KINDS, hostile_clients
 from listening import Client
+from new_tables import new_tables
 from table_batches import append, groups_of_offsets
 
 from streaming.common.times import now_ms
 from streaming.demo.local_broker import free_ports
 from streaming.model.progress import PartitionProgress
-from streaming.tables.tables import Tables
 
 pytestmark = [
     pytest.mark.slow,
@@ -75,8 +75,7 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("hostile")
-    tables = Tables(str(folder / "tables"))
-    tables.create()
+    tables = new_tables(folder / "tables")
     batch = groups_of_offsets(GROUPS, PARTITIONS, "m" * 20)
     append(tables, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
     ports, ca = free_ports(2), CertificateAuthority()

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from hostile_names import NAMES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from new_tables import new_tables
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from table_batches import Batch, append, group, live_on, offset
 
@@ -129,8 +130,7 @@ def rows_dropped(tables: Tables, table: str, *, at: int, **kept_ms: int) -> int:
 
 def written(root: Path) -> Tables:
     """All names in one file of `changes`, and then a few neighbours in a file: each close to its bounds."""
-    tables = Tables(str(root))
-    tables.create()
+    tables = new_tables(root)
     groups: Batch = {name: group(protocol=name, subscribed_topics=[name]) for name in NAMES}
     append(tables, offsets_of(NAMES, TOGETHER) | groups, partitions={3: PartitionProgress(loaded=True)})
     for start in range(0, len(NAMES), 6):
@@ -234,8 +234,7 @@ def test_other_engines_find_every_folded_group(tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_other_engines_find_every_removed_offset_after_its_day_has_left_the_history(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     held = offsets_of(NAMES, TOGETHER)
     append(tables, held)
     append(tables, dict.fromkeys(held), live=held)

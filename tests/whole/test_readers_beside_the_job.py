@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from new_tables import new_tables
 from table_batches import Batch, Key, append, group, offset, running
 
 from streaming.common.times import from_ms
@@ -42,8 +43,7 @@ def write_and_maintain(tables: Tables) -> None:
 
 
 def test_no_question_fails_or_sees_part_of_a_batch(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     loaded = Progress().with_positions({3: 0}).with_ends({3: PartitionEnds(0, 0)}, now=0)
     append(tables, {}, now=T0, topic=OFFSETS_TOPIC, partitions=loaded.partitions)
     queries = OffsetQueries(tables)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_end_rows import Sample, gone, of_topic, rows_of
 from metrics_read import Maker, by
+from new_tables import new_tables
 from table_batches import QUERY, Batch, append, changes_of, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
@@ -48,8 +49,7 @@ def counted(tailer: Tailer) -> Counters:
 def test_commits_and_rewinds_are_those_that_came(
     tmp_path_factory: pytest.TempPathFactory, before: list[Any], after: list[Any], at_once: bool
 ) -> None:
-    tables = Tables(str(tmp_path_factory.mktemp("counters")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("counters"))
     live: dict[Any, int | None] = {}
 
     def write(values: dict[Any, int | None]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
+from new_tables import new_tables
 from table_batches import append, groups_of_offsets
 
 from decoders.messages import Request, request_bytes
@@ -37,8 +38,7 @@ GROUPS, PARTITIONS = 30, 1_000
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Groups with so many offsets that all of them are a few megabytes in an answer."""
-    made = Tables(str(tmp_path_factory.mktemp("many") / "tables"))
-    made.create()
+    made = new_tables(tmp_path_factory.mktemp("many") / "tables")
     batch = groups_of_offsets(GROUPS, PARTITIONS, "m" * 50)
     append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
     return made

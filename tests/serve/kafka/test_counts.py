@@ -8,6 +8,7 @@ import pytest
 from certificates import CertificateAuthority
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
+from new_tables import new_tables
 from signing_in import PASSWORD, Credentials, principal
 from table_batches import append, group, groups_of_offsets, offset
 
@@ -38,8 +39,7 @@ KNOWN = [
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """The groups `g0` and `g1`, with offsets of the topics `t` and `u`; one of `u` cannot be read."""
-    made = Tables(str(tmp_path_factory.mktemp("counts") / "tables"))
-    made.create()
+    made = new_tables(tmp_path_factory.mktemp("counts") / "tables")
     batch = groups_of_offsets(2, MANY, "") | {"shipping": group(source_partition=0)}
     batch[("g0", "u", 0)] = offset(source_partition=0)
     batch[("g0", "u", 1)] = offset(source_partition=0, unreadable_source_offset=7)

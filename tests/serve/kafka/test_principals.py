@@ -15,6 +15,7 @@ from hostile_names import NAMES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from log_end_rows import Sample, rows_of
+from new_tables import new_tables
 from seen_by import Seen, of_snapshot, principal, request_of
 from table_batches import Batch, Row, append, group, offset
 
@@ -30,7 +31,6 @@ from streaming.serve.kafka.view import RequestContext
 from streaming.serve.memory.names import TEXTS, NameIndex
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.memory.tailer import Tailer
-from streaming.tables.tables import Tables
 
 NOW = 1_000_000
 
@@ -128,8 +128,7 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Snapshots:
 
 
 def snapshot_of(folder: Path, batch: Batch, samples: list[Sample]) -> MemorySnapshot:
-    tables = Tables(str(folder / "tables"))
-    tables.create()
+    tables = new_tables(folder / "tables")
     loaded = {0: PartitionProgress(position=10, loaded=True)}
     append(tables, batch, partitions=loaded, topic="__consumer_offsets", now=NOW)
     tables.append_log_ends(rows_of(samples))

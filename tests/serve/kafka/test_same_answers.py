@@ -16,6 +16,7 @@ from java_lines import JavaLines
 from kafka_versions import Feature, KafkaVersion
 from kafka_world import PARTITIONS, World, kafka_world
 from listening import Client, Listening, listening
+from new_tables import new_tables
 from odd_requests import Asked, odd_requests
 from replayed_tables import replay_broker
 from same_answers import MEANT, OURS, comparable, differences, meaning, requests
@@ -241,8 +242,7 @@ def test_partitions_that_no_group_ever_committed_are_described(
 def test_a_topic_whose_name_is_not_known_keeps_no_group_from_being_described(
     tool: JavaLines, tmp_path: Path
 ) -> None:
-    tables = Tables(str(tmp_path))
-    tables.create()
+    tables = new_tables(tmp_path)
     topic_id = "AAAAAAAAAAEAAAAAAAAAAg"
     has = {"assignment": [{"topic_id": topic_id, "partitions": [0, 2]}]}
     member = {"member_id": "m", "client_id": "c", "client_host": "/h", "member_epoch": 3, **has}

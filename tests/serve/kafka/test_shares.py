@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
+from new_tables import new_tables
 from table_batches import append, group, groups_of_offsets
 
 from decoders.messages import request_bytes
@@ -126,8 +127,7 @@ def test_work_is_done_in_rotation() -> None:
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Groups with so many offsets that an answer is larger than any buffer of a socket."""
-    made = Tables(str(tmp_path_factory.mktemp("shares") / "tables"))
-    made.create()
+    made = new_tables(tmp_path_factory.mktemp("shares") / "tables")
     batch = groups_of_offsets(10, 3_000, "m" * 400) | {"small": group(source_partition=0)}
     append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
     return made

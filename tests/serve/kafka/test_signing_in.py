@@ -392,6 +392,7 @@ def test_only_the_proof_of_this_exchange_signs_in(
 # --- sessions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_a_session_ends_and_signing_in_again_prolongs_it(tables: Tables, credentials: Credentials) -> None:
     settings = credentials.listener("SASL_PLAINTEXT", connections_max_reauth_ms="1000")
     security = read_security(settings, BY_PASSWORD)

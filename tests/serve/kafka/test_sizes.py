@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from listening import CLUSTER_ID, Client, listening
+from new_tables import new_tables
 from table_batches import Batch, Row, append, group, offset
 
 from decoders import DecodeError, ErrorKind
@@ -38,8 +39,7 @@ def assigned(count: int) -> Row:
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> RequestContext:
     """Few things that are large: texts, assignments, names, and topics of which one partition is known."""
-    tables = Tables(str(tmp_path_factory.mktemp("sizes") / "tables"))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("sizes") / "tables")
     batch: Batch = {("texts", "t", number): offset(source_partition=0, metadata=TEXT) for number in range(10)}
     batch |= {("texts", NAME, number): offset(source_partition=0) for number in range(10)}
     batch |= {("gaps", f"gap-{number}", 999): offset(source_partition=0) for number in range(20)}

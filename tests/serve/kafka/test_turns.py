@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
+from new_tables import new_tables
 from table_batches import Batch, append, group, groups_of_offsets, offset
 
 from decoders.messages import request_bytes
@@ -29,8 +30,7 @@ LIMITS = Limits(large_answers=1, turn_s=0.3)
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Groups with so many offsets that an answer is larger than any buffer of a socket."""
-    made = Tables(str(tmp_path_factory.mktemp("turns") / "tables"))
-    made.create()
+    made = new_tables(tmp_path_factory.mktemp("turns") / "tables")
     batch = groups_of_offsets(10, PARTITIONS // 10, "m" * 400)
     batch |= {("small", "t", number): offset(source_partition=0) for number in range(1_000)}
     append(made, batch | {"small": group(source_partition=0)}, partitions=LOADED, now=now_ms())
@@ -102,8 +102,7 @@ def test_groups_that_cannot_be_listed_in_time_are_an_error_that_is_retried(table
 
 
 def test_an_answer_is_made_of_what_is_known_when_its_turn_comes(tmp_path: Any) -> None:
-    tables = Tables(str(tmp_path / "tables"))
-    tables.create()
+    tables = new_tables(tmp_path / "tables")
     batch: Batch = {("g", "t", number): offset(source_partition=0) for number in range(25_000)}
     append(tables, batch | {"g": group(source_partition=0)}, partitions=LOADED, now=now_ms())
     asked = {"groups": [{"groupId": "g", "topics": None}]}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from log_end_rows import Sample, gone, of_topic, rows_of
 from maintenance_rounds import KEPT
 from memory_snapshots import check_whole, ends_in, groups_in, offsets_in, whole
+from new_tables import new_tables
 from table_batches import BATCHES, Batch, append, group, heartbeat, in_one_partition, offset, replay
 
 from streaming.common.times import DAY_MS, MINUTE_MS, iso
@@ -40,8 +41,7 @@ MEANWHILE: list[Callable[[Tables], object]] = [Tables.fold, lambda tables: None,
 def test_a_past_snapshot_is_the_newest_one_of_then(
     batches: list[Batch], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("tables"))
     seen = dict[int, tuple[object, ...]]()
     for number, batch in enumerate(batches):
         now = T0 + number * MINUTE_MS

@@ -13,6 +13,7 @@ from memory_snapshots import (
     offsets_in,
     whole,
 )
+from new_tables import new_tables
 from table_batches import GROUPS, OFFSETS, Batch, append, group, heartbeat, in_one_partition, optional
 
 from streaming.common.arrays import Index
@@ -61,8 +62,7 @@ def do(step: Batch | str, tables: Tables, tailer: Tailer) -> None:
 def test_an_advanced_snapshot_is_the_whole_one_and_what_the_tables_answer(
     steps: list[Batch | str], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("tables"))
     with pytest.MonkeyPatch.context() as patched:
         if is_spare:  # texts are sorted out, and changes applied, as if there were many
             patched.setattr(texts, "_SPARE_TEXTS", -1)
@@ -120,8 +120,7 @@ def assigned_in(held: Assignments) -> set[tuple[str | None, str | None, int]]:
 def test_what_members_have_is_advanced_by_the_groups_that_change(
     steps: list[Batch], *, is_spare: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    tables, looked_at = Tables(str(tmp_path_factory.mktemp("tables"))), list[int]()
-    tables.create()
+    tables, looked_at = new_tables(tmp_path_factory.mktemp("tables")), list[int]()
     find = Assignments.of
 
     def found(members: pa.ChunkedArray, groups: Index) -> Assignments:

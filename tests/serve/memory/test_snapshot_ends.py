@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from log_end_rows import Sample, gone, of_topic, rows_of
 from maintenance_rounds import KEPT
 from memory_snapshots import ends_answered, ends_in, whole
+from new_tables import new_tables
 from table_batches import append, group, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -66,8 +67,7 @@ def test_ends_of_one_file_after_the_other_are_those_of_all(
     looks: set[int],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    tables = Tables(str(tmp_path_factory.mktemp("tables")))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("tables"))
     tailer = Tailer(tables, clock=lambda: LATER)
     for number, own in enumerate(sampled := timed(rounds, minutes)):
         tables.append_log_ends(rows_of(own))

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 import pytest
 from html_read import HtmlPage
 from http_endpoint import Opened, opened
+from new_tables import new_tables
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
@@ -17,8 +18,7 @@ BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_par
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    tables = Tables(str(tmp_path_factory.mktemp("page") / "tables"))
-    tables.create()
+    tables = new_tables(tmp_path_factory.mktemp("page") / "tables")
     now = now_ms()
     partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
     append(tables, BATCH, now=now, partitions={0: partition})

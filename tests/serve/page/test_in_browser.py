@@ -381,6 +381,7 @@ def test_the_keyboard_opens_what_words_mean_and_it_stays_open(browser: Browser) 
     assert (browser.one(".notes dd").is_displayed(), is_at_notes()) == (True, True)
 
 
+@pytest.mark.more
 def test_pages_work_without_scripts(endpoint: Opened) -> None:
     with browsing(f"http://127.0.0.1:{endpoint.endpoint.port}", scripts=False) as browser:
         driver = browser.driver

@@ -10,6 +10,7 @@ import pytest
 from html_read import HtmlPage
 from http_endpoint import Opened, opened
 from log_end_rows import Sample, rows_of
+from new_tables import new_tables
 from table_batches import Batch, append, offset
 
 from streaming.common.times import HOUR_MS, MINUTE_MS, now_ms
@@ -25,8 +26,7 @@ T0 = NOW // HOUR_MS * HOUR_MS - 2 * HOUR_MS
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    made = Tables(str(tmp_path_factory.mktemp("busy") / "tables"))
-    made.create()
+    made = new_tables(tmp_path_factory.mktemp("busy") / "tables")
     for number in range(0, 180, 20):
         if (at := T0 + number * MINUTE_MS) < NOW:
             batch: Batch = {("g", "t", partition): offset(committed_offset=number) for partition in range(3)}
@@ -95,8 +95,7 @@ def steady(tmp_path: Path) -> Iterator[tuple[Opened, int]]:
     """A group 30 seconds behind a producer of a steady rate, and samples each minute but for an outage; with
     the moment (ms) at which that began."""
     began = now_ms() - 50 * MINUTE_MS
-    made = Tables(str(tmp_path / "tables"))
-    made.create()
+    made = new_tables(tmp_path / "tables")
     sampled = [60 * minute for minute in range(48) if minute not in OUTAGE]
     made.append_log_ends(rows_of([Sample(began + at * 1_000, "t", 0, written_until(at)) for at in sampled]))
     for at in range(60, sampled[-1], 100):

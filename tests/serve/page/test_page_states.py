@@ -12,6 +12,7 @@ from html_read import HtmlPage, check_harmless
 from http_endpoint import Opened, opened
 from kafka_clients import wait_until
 from log_end_rows import Sample, gone, of_topic, rows_of
+from new_tables import new_tables
 from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
@@ -310,14 +311,12 @@ def test_clusters_have_their_own_numbers_and_one_that_cannot_be_read_says_why(
     tables: Tables, tmp_path: Path
 ) -> None:
     fill(tables)
-    other = Tables(str(tmp_path / "other"))
-    other.create()
+    other = new_tables(tmp_path / "other")
     now = now_ms()
     many: Batch = {("h", "t", number): offset(source_partition=0) for number in range(3)}
     whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
     append(other, {**many, "h": group(source_partition=0)}, now=now, partitions={0: whole})
-    empty = Tables(str(tmp_path / "empty"))
-    empty.create()
+    empty = new_tables(tmp_path / "empty")
     with opened({"one": tables.root, "two": other.root, "new": empty.root}) as endpoint:
 
         def rows() -> list[list[str]]:
