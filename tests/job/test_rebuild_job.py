@@ -249,7 +249,6 @@ def test_partitions_that_are_added_while_the_job_follows_lead_to_one_rebuild(mak
     assert sum("rebuilding, because" in line for line in job.said) == 1
 
 
-@pytest.mark.more
 def test_a_lost_checkpoint_is_recreated_on_request(make_job: JobFactory, tmp_path: Path) -> None:
     job = make_job("lost")
     kafka.create_topics(job.bootstrap, {job.topic: 1})
