@@ -285,7 +285,8 @@ class _Fold:
 
     def _merged(self, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
         """Yield the live rows of these buckets after their newest changes (the columns `ROWS`, and `bucket`),
-        in one table or in several of at most `_FILE_BYTES`, each sorted by group if it has many rows."""
+        in one table or in several of at most `_FILE_BYTES`, each sorted by group if its files have many
+        rows."""
         schema = ROWS[self.name].append(BUCKET)
         held = joined(self._base(schema, buckets), _FILE_BYTES)
         left = (_without(rows, newest, KEYS[self.name]) for rows in held)
@@ -306,9 +307,9 @@ class _Fold:
 
 
 def _by_group(rows: pa.Table) -> pa.Table:
-    """Sort rows by group if they fill several row groups of a file, so that a query for one group reads few
-    of them."""
-    if len(rows) <= ROW_GROUP_ROWS:
+    """Sort rows by group if those of a bucket fill several row groups of a file, so that a query for one
+    group reads few of them."""
+    if np.bincount(to_numbers(rows[BUCKET.name]), minlength=1).max() <= ROW_GROUP_ROWS:
         return rows
     ranked = ranks(rows["group"])
     return take(rows, np.argsort(ranked.astype(np.min_scalar_type(int(ranked.max()))), kind="stable"))

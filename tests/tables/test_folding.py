@@ -147,6 +147,17 @@ def test_files_of_many_rows_are_sorted_by_group(tables: Tables, monkeypatch: pyt
     assert folded(tables) == completed(first | second)
 
 
+def test_buckets_of_few_rows_each_are_not_sorted(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "ROW_GROUP_ROWS", 40)
+    sorts = list[int]()
+    monkeypatch.setattr(folding, "ranks", lambda groups: sorts.append(len(groups)))
+    batch: Batch = {(f"group-{number}", "t", 0): offset() for number in range(160)}
+    append(tables, batch)
+    tables.fold()
+    assert max(rows_of_files(tables)) <= 40 < len(batch)
+    assert sorts == []
+
+
 @pytest.mark.parametrize("held", [folding._HELD_BYTES, 1])
 def test_keys_of_any_text_are_distinguished(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, held: int
