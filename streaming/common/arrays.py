@@ -55,6 +55,17 @@ def to_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
     return mask
 
 
+def begins_run(*columns: Index) -> Mask:
+    """Return which of n rows differ from the row before in one of the columns (n each); the first row does.
+
+    >>> begins_run(np.array([1, 1, 1, 2]), np.array([0, 0, 5, 5])).tolist()
+    [True, False, True, True]
+    """
+    begins = np.ones(len(columns[0]), np.bool_)
+    begins[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return begins
+
+
 def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
     """Return n int32 or int64 as int64, with `missing` in place of null.
 

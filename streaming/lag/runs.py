@@ -11,7 +11,7 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 
-from streaming.common.arrays import Index, Mask, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, begins_run, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS
@@ -94,8 +94,7 @@ class Commits:
 
     def distinct_keys(self) -> Index:
         """Return the keys of commits sorted by key, each once."""
-        is_first = np.append(True, self.keys[1:] != self.keys[:-1])[: len(self.keys)]
-        distinct: Index = self.keys[is_first]
+        distinct: Index = self.keys[begins_run(self.keys)]
         return distinct
 
     def between(self, first: int, last: int) -> Self:

@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or, to_mask, to_numbers
+from streaming.common.arrays import (
+    Index,
+    Mask,
+    begins_run,
+    from_numbers,
+    from_texts,
+    numbers_or,
+    to_mask,
+    to_numbers,
+)
 from streaming.common.keys import numbered
 from streaming.common.times import MINUTE_MS
 from streaming.common.timestamps import to_milliseconds
@@ -242,7 +251,7 @@ def _over_at(rows: pa.Table) -> Index:
         return over_at
     events = known[np.lexsort((at[known], codes[known]))]
     of_topic, event_at = codes[events], at[events]
-    is_first = np.append(True, (np.diff(of_topic) != 0) | (np.diff(state[events]) != 0))
+    is_first = begins_run(of_topic, state[events])
     stretches = np.cumsum(is_first) - 1
     first = np.flatnonzero(is_first)
     is_followed = np.append(of_topic[first[1:]] == of_topic[first[:-1]], np.False_)

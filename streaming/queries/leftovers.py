@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import (
     Index,
     Mask,
+    begins_run,
     from_mask,
     from_numbers,
     from_texts,
@@ -148,7 +149,7 @@ def by_topic(rows: pa.Table) -> pa.Table:
     pairs = ranks(from_numbers(ranks(rows["group"]) << 32 | ranks(rows["topic"])))
     order = np.argsort(pairs << 32 | (partitions + 2**31))
     pairs = pairs[order]
-    starts = np.flatnonzero(np.append(True, pairs[1:] != pairs[:-1]))
+    starts = np.flatnonzero(begins_run(pairs))
     commits = _moments(rows["last_commit"])[order]
     first, expiry = take(rows.select(_OF_FIRST), order[starts]), _soonest(rows, order, starts, pairs)
     columns = {
@@ -254,7 +255,7 @@ def _soonest(rows: pa.Table, order: Index, starts: Index, pairs: Index) -> pa.Ta
     expires_at = numbers_or(to_milliseconds(rows["expires_at"]), _NEVER)[order]
     least = np.minimum.reduceat(expires_at, starts)
     found = np.flatnonzero(expires_at == least[pairs])
-    soonest = found[np.append(True, pairs[found][1:] != pairs[found][:-1])]
+    soonest = found[begins_run(pairs[found])]
     return take(rows.select(_EXPIRY.names), order[soonest])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, begins_run, numbers_or, to_mask
 from streaming.serve.assessment.assessment import NO_LAG, Assessment, Positions
 from streaming.serve.memory.names import NONE
 from streaming.serve.memory.snapshot import MemorySnapshot
@@ -35,8 +35,7 @@ class RowRuns:
     def of_topics(cls, snapshot: MemorySnapshot) -> tuple[Self, Index, Index]:
         """Return the runs of groups and topics, and the places of both (m each)."""
         groups, topics = snapshot.offsets.groups(), snapshot.topics.topic[snapshot.offsets.columns.place]
-        is_first = np.append(True, (np.diff(groups) != 0) | (np.diff(topics) != 0))[: len(groups)]
-        starts = np.flatnonzero(is_first)
+        starts = np.flatnonzero(begins_run(groups, topics))
         return cls(starts, len(groups)), groups[starts], topics[starts]
 
     def count(self, mask: Mask) -> Index:

@@ -382,12 +382,11 @@ class Connection(asyncio.BufferedProtocol):
             if self._sign_in is not None and self._is_for_sign_in(frame):
                 self._start(self._authenticate(frame, self._sign_in))
                 return
-            is_large, response = len(frame) > _LARGE_FRAME, None
-            if not is_large:
-                response = self._listener.kept(self, frame, self._client, self._principal)
-            if response is not None:
+            is_large = len(frame) > _LARGE_FRAME
+            kept = None if is_large else self._listener.kept(self, frame, self._client, self._principal)
+            if kept is not None:
                 self._asked(frame)
-                self._write(response)
+                self._write(kept)
                 return
             if self._listener.knows_past and (client_id := client_id_in(frame)) != self._client.id:
                 self._client = self._client._replace(id=client_id)

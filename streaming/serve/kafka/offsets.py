@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from decoders.formats.java_values import MAX_TEXT_BYTES
 from decoders.messages import Columns
 from decoders.messages.reader import Message
-from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
+from streaming.common.arrays import Index, Mask, begins_run, from_numbers, from_texts, numbers_or
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.view import Each, RequestContext, can_be_shown, writable
@@ -286,7 +286,7 @@ def _content_of_groups(groups: Index, view: RequestContext) -> int:
     for start in range(0, len(rows), _AT_A_TIME):
         part = slice(start, start + _AT_A_TIME)
         slots, of_topics = columns.metadata_slot[rows[part]], topics.topic[columns.place[rows[part]]]
-        is_first = np.append(True, (np.diff(of_topics) != 0) | (np.diff(of_groups[part]) != 0))
+        is_first = begins_run(of_topics, of_groups[part])
         size += int(topics.names.lengths[of_topics[is_first]].sum())
         size += int(columns.texts.lengths[slots].sum()) if slots.any() else 0
     return size
@@ -354,8 +354,7 @@ def _topics_of(groups: Index, view: RequestContext, by_ids: bool) -> tuple[Colum
     rows, of_groups = rows[is_known], of_groups[is_known]
     places = offsets.columns.place[rows]
     of_topics = topics.topic[places]
-    is_first = np.append(True, (np.diff(of_topics) != 0) | (np.diff(of_groups) != 0))[: len(rows)]
-    first = np.flatnonzero(is_first)
+    first = np.flatnonzero(begins_run(of_topics, of_groups))
     columns = offsets.columns
     partitions = {
         "partitionIndex": topics.partition[places],
