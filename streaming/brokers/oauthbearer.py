@@ -1,8 +1,8 @@
 """Sign-in by SASL/OAUTHBEARER: tokens that the clients get from a token endpoint with a client id and its
 secret (OAuth 2.0, the grant client_credentials).
 
-Each client requests and renews its own tokens. Java's settings have one form up to Kafka 3.9 (options in
-`sasl.jaas.config`) and another since 4.0 (`sasl.oauthbearer.client.credentials...`). Both are read; the
+Each client requests and renews its own tokens. Java's settings have one form up to Kafka 4.0 (options in
+`sasl.jaas.config`) and another since 4.1 (`sasl.oauthbearer.client.credentials...`). Both are read; the
 connector's Kafka client is of 3.9, so Java gets the first form.
 """
 
@@ -41,7 +41,7 @@ first may be left out."""
 _CLIENT_ID: Final = ("sasl.oauthbearer.client.credentials.client.id", "clientId")
 _SECRET: Final = ("sasl.oauthbearer.client.credentials.client.secret", "clientSecret")
 _SCOPE: Final = ("sasl.oauthbearer.scope", "scope")
-"""Names since Kafka 4.0, and those of options in `sasl.jaas.config`. Kafka prefers the former."""
+"""Names since Kafka 4.1 (KIP-1139), and those of options in `sasl.jaas.config`. Kafka prefers the former."""
 
 _ASSERTION: Final = "sasl.oauthbearer.assertion."
 _EXTENSION: Final = "extension_"

@@ -51,10 +51,16 @@ RULES: Final = (
     CLASSIC_OTHER_PROTOCOL := ExpiryRule(name="classic other protocol"),
     CLASSIC_REBALANCING := ExpiryRule(name="classic rebalancing"),
     CONSUMER_SUBSCRIBED := ExpiryRule(name="consumer subscribed"),
+    CONSUMER_EMPTY := ExpiryRule(
+        name="consumer empty", clock="commit_timestamp", when_subscribed=CONSUMER_SUBSCRIBED
+    ),
     CONSUMER_UNSUBSCRIBED := ExpiryRule(
         name="consumer not subscribed", clock="commit_timestamp", when_subscribed=CONSUMER_SUBSCRIBED
     ),
     STREAMS_SUBSCRIBED := ExpiryRule(name="streams subscribed"),
+    STREAMS_EMPTY := ExpiryRule(
+        name="streams empty", clock="commit_timestamp", when_subscribed=STREAMS_SUBSCRIBED
+    ),
     STREAMS_UNSUBSCRIBED := ExpiryRule(
         name="streams not subscribed", clock="commit_timestamp", when_subscribed=STREAMS_SUBSCRIBED
     ),
@@ -68,7 +74,9 @@ RULES: Final = (
 UNKNOWN_RULES: Final = frozenset(rule.name for rule in RULES if rule.is_unknown)
 """The names of the rules under which nothing is known about expiry."""
 
-UNSUBSCRIBED_RULES: Final = frozenset(rule.name for rule in RULES if rule.when_subscribed is not None)
+UNSUBSCRIBED_RULES: Final = frozenset(
+    rule.name for rule in (CLASSIC_UNSUBSCRIBED, CONSUMER_UNSUBSCRIBED, STREAMS_UNSUBSCRIBED)
+)
 """The names of the rules for topics that a group with members does not subscribe to."""
 
 Codes = npt.NDArray[np.int8]
@@ -154,7 +162,9 @@ def _rules_of_groups(groups: pa.Table) -> Codes:
     has_state_time = groups["state_timestamp"].is_valid().to_numpy()
     cases = [
         (is_share, SHARE),
+        (is_consumer & has_topics & is_empty, CONSUMER_EMPTY),
         (is_consumer & has_topics, CONSUMER_UNSUBSCRIBED),
+        (is_streams & has_topics & is_empty, STREAMS_EMPTY),
         (is_streams & has_topics, STREAMS_UNSUBSCRIBED),
         (~is_classic, OTHER_GROUP),
         (is_simple, SIMPLE),

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from alert_tables import DAY, EMPTY, HOUR, RETENTION, START, Lake, alert_settings
+from alert_tables import DAY, EMPTY, HOUR, RETENTION, SIMPLE, START, Lake, alert_settings
 from deltalake import DeltaTable
 
 from streaming.alerts.episodes import Episode, Finding
@@ -172,11 +173,33 @@ def test_offsets_of_topics_that_a_running_group_has_left_are_no_reason_to_start_
     assert (opened.rule, opened.finding.severity) == (OFFSET_EXPIRING.id, "info")
     assert (opened.finding.topic, opened.finding.facts["offsets"]) == ("former", 1)
     assert "no longer subscribes to" in summary(opened)
-    assert "unless the group commits again" not in summary(opened)
+    assert "unless" not in summary(opened)
     lake.set_group("billing", state_timestamp=lake.now - RETENTION + HOUR)  # and stops
     (worse,) = lake.evaluate()
     assert (worse.id, worse.finding.severity, worse.finding.facts["offsets"]) == (opened.id, "critical", 2)
-    assert "unless the group commits again" in summary(worse)
+    assert "unless the consumers start again" in summary(worse)
+
+
+@pytest.mark.parametrize(
+    ("group_value", "value", "remedy"),
+    [
+        (SIMPLE, {}, "the group commits again"),
+        (SIMPLE, {"expire_timestamp": START + RETENTION}, "the consumers commit again"),
+        (EMPTY | {"state_timestamp": START}, {}, "the consumers start again"),
+        (EMPTY | {"state_timestamp": None}, {}, "the consumers start again"),
+        (EMPTY | {"type": "consumer", "subscribed_topics": []}, {}, "the consumers start again"),
+        (EMPTY | {"type": "streams", "subscribed_topics": []}, {}, "the consumers start again"),
+    ],
+    ids=["simple", "explicit", "classic empty", "since unknown", "consumer empty", "streams empty"],
+)
+def test_the_summary_of_expiry_says_what_prevents_it(
+    lake: Lake, group_value: dict[str, Any], value: dict[str, Any], remedy: str
+) -> None:
+    lake.commit("billing", group_value=group_value, **value)
+    lake.pass_time(RETENTION - HOUR)
+    (opened,) = lake.evaluate()
+    assert opened.finding.severity == "critical"
+    assert f"will drop 1 committed offset unless {remedy}; " in summary(opened)
 
 
 def test_one_offset_below_the_start_of_a_log_may_be_a_marker_of_a_transaction(lake: Lake) -> None:

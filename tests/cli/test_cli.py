@@ -135,7 +135,7 @@ ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "history -g shop ''": (["", "shop"], []),
     "history shop --event rewind": ([], ["group 'shop' has no rewind events"]),
     "history shop --until 2h": (["shop"], []),
-    "history shop --since 2h": ([], ["group 'shop' has no changes of positions in that time"]),
+    "history shop --since 2h": ([], ["group 'shop' has no changes of committed offsets in that time"]),
     "history --group hsop": ([], ["group 'hsop' is not there. Did you mean shop?"]),
     "sql 'SELECT * FROM live_offsets ORDER BY 1'": (["", "billing", "shop"], [IS_READ]),
     "sql 'SELECT * FROM offsets'": ([], [IS_READ]),

@@ -140,7 +140,7 @@ CASES = {
     ),
     "consumer, Empty": Case(
         CONSUMER | {"state": "Empty", "subscribed_topics": []},
-        "consumer not subscribed",
+        "consumer empty",
         COMMITTED,
         11_000,
         "ConsumerGroup.offsetExpirationCondition: any state",
@@ -155,6 +155,13 @@ CASES = {
         11_000,
         "StreamsGroup.offsetExpirationCondition",
         OTHER_TOPIC,
+    ),
+    "streams, Empty": Case(
+        STREAMS | {"state": "Empty", "subscribed_topics": []},
+        "streams empty",
+        COMMITTED,
+        11_000,
+        "StreamsGroup.offsetExpirationCondition: any state",
     ),
     "share": Case(
         {"type": "share"}, "share", None, None, "ShareGroup.offsetExpirationCondition: unsupported"

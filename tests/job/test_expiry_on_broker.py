@@ -47,7 +47,7 @@ PREDICTED: Final = {
     ("classic-left", "kept"): "classic empty",
     ("classic-left", "dropped"): "classic empty",
     ("classic-here", "dropped"): "classic not subscribed",
-    ("consumer-left", "kept"): "consumer not subscribed",
+    ("consumer-left", "kept"): "consumer empty",
     ("consumer-here", "dropped"): "consumer not subscribed",
 }
 """What goes, and by which rule; where the broker has no consumer protocol, without groups of it."""

@@ -16,10 +16,13 @@ from ask_world import (
     DELETES,
     EXPIRES,
     GROUPS,
+    IDLE,
     LONG,
+    RETENTION_MS,
     REWINDS,
     TOOL,
     TOPICS,
+    WARNS,
     AskWorld,
     committed_offset,
 )
@@ -30,6 +33,7 @@ from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.expiry.causes import DELETED, EXPIRED
 from streaming.expiry.rules import expiry
 from streaming.model.completeness import Completeness
+from streaming.settings.reading import read_settings
 
 SHOWN = [(page, entry) for page in pages() for entry in entries(page.read_text())]
 ENTRIES = entries(PAGE.read_text())
@@ -167,13 +171,19 @@ def test_shipping_is_the_next_to_expire(world: AskWorld) -> None:
     assert due == {("shipping", 20 * HOUR_MS), (TOOL, 7 * DAY_MS - COPIES)}
 
 
-def test_two_alerts_are_open(world: AskWorld) -> None:
+def test_the_alerts_are_open_that_the_job_opens_within_two_minutes_of_their_causes(world: AskWorld) -> None:
     told = AlertTable(world.tables).read().open_episodes()
     episodes = {(one.episode.rule, one.episode.finding.group): one.episode for one in told}
     assert {key: one.finding.severity for key, one in episodes.items()} == {
         ("offset_expired", "newsletter"): "critical",
         ("offset_expiring", "shipping"): "warning",
+        ("group_rewound", "billing"): "warning",
     }
+    since = {rule: episode.opened_at for (rule, _), episode in episodes.items()}
+    causes = {"offset_expired": EXPIRES, "offset_expiring": WARNS, "group_rewound": REWINDS}
+    for rule, before in causes.items():
+        assert 0 < since[rule] - world.before(before) < 2 * MINUTE_MS
+    assert read_settings().alerts.warning_ms == WARNS - IDLE + RETENTION_MS
 
 
 def test_a_record_is_in_quarantine(world: AskWorld) -> None:

@@ -18,11 +18,12 @@ from table_batches import QUERY, Batch, Key, Row, change, group, offset
 from decoders import decode_columns
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.table import AlertTable
+from streaming.brokers.facts import LogRange
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from streaming.expiry.causes import DELETED, EXPIRED
 from streaming.model.progress import PartitionEnds, Progress, Retention
-from streaming.model.schemas import CHANGES_IN_BATCH, LOG_ENDS, QUARANTINE_IN_BATCH
+from streaming.model.schemas import CHANGES, CHANGES_IN_BATCH, LOG_ENDS, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.settings.reading import read_settings
 from streaming.tables.progress_rows import observation_row
@@ -39,6 +40,7 @@ BREAKS: Final = 9 * HOUR_MS + 40 * MINUTE_MS  # a record of shipping cannot be d
 EXPIRES: Final = 5 * HOUR_MS + 30 * MINUTE_MS  # the brokers drop the offsets of newsletter
 REWINDS: Final = 2 * HOUR_MS  # billing is reset on orders:0 and orders:1, to where it was a day ago
 IDLE: Final = RETENTION_MS - 20 * HOUR_MS  # shipping is empty since: it expires in 20 h
+WARNS: Final = 4 * HOUR_MS  # the offsets of shipping expire within 24 h from then on
 COPIES: Final = 26 * HOUR_MS  # the tool commits once, without being a member of its group
 
 LONG: Final = "customer-recommendation-nightly-training"  # 40 characters
@@ -56,7 +58,7 @@ _AT_WORK: Final[dict[str, tuple[str, ...]]] = {
 }
 _MEMBERS: Final = {"audit": 1, "billing": 2, LONG: 1, "fraud-scores": 3, "parcel-labels": 2}
 _HOURLY: Final = {"orders": 1_200, "payments": 450, "clicks": 36_000}  # records an hour in each partition
-_KEPT: Final = 36 * HOUR_MS  # records
+_KEPT: Final = 7 * DAY_MS  # records: no group has an offset below the log start
 _OBSERVED_EVERY: Final = 2 * MINUTE_MS
 
 
@@ -75,13 +77,15 @@ class AskWorld:
 def write_ask_world(root: Path, now: int) -> AskWorld:
     """Write the tables under a root that is empty, with a last heartbeat at `now` (ms)."""
     job = _Job(Tables(str(root)), now - BEGINS)
-    for before in sorted({*_TICKS, *_BETWEEN}, reverse=True):
+    for before in sorted({*_TICKS, *_BETWEEN, *_EVALUATED}, reverse=True):
         at = now - before
+        if before in _EVALUATED:
+            job.heartbeat_until(at)
+            job.evaluate_alerts(before)
+            continue
         job.read(at, _batch(before, now), cause=_CAUSES.get(before))
         if before == BREAKS:
             job.quarantine(at)
-        if before in _EVALUATED:
-            job.evaluate_alerts()
     job.heartbeat_until(now)
     job.tables.append_log_ends(_samples(now))
     job.tables.fold()
@@ -102,13 +106,18 @@ def log_end(topic: str, partition: int, before: int) -> int:
     return 100_000 + 7_000 * partition + int(ticks * (_HOURLY[topic] + 10 * partition))
 
 
+def log_start(topic: str, partition: int, before: int) -> int:
+    return max(0, log_end(topic, partition, before + _KEPT))
+
+
 # --- what happens ----------------------------------------------------------------------------------------
 
 _LAST_TICK: Final = 4 * MINUTE_MS
 _TICKS: Final = range(_LAST_TICK, BEGINS, HOUR_MS)
 _BETWEEN: Final = (BEGINS, DELETES, COPIES, BREAKS, EXPIRES, REWINDS)
 _CAUSES: Final = {DELETES: DELETED, EXPIRES: EXPIRED}
-_EVALUATED: Final = (EXPIRES, _LAST_TICK + 3 * HOUR_MS)
+_EVALUATED: Final = (EXPIRES - 25_000, WARNS - 20_000, REWINDS - MINUTE_MS - 25_000)
+"""Of the evaluations every 30 s those that open an alert: a rewind counts after a minute."""
 
 
 def _samples(now: int) -> pa.Table:
@@ -126,7 +135,7 @@ def _samples(now: int) -> pa.Table:
             topic,
             before,
             partition=partition,
-            log_start=log_end(topic, partition, before + _KEPT),
+            log_start=log_start(topic, partition, before),
             log_end=log_end(topic, partition, before),
         )
         for before in range(BEGINS, 0, -MINUTE_MS)
@@ -298,21 +307,23 @@ class _Job:
         self.tables.append_quarantine(rows, self._progress)
         self._progress = replace(self._progress, totals=self._progress.totals + Totals(malformed=1))
 
-    def evaluate_alerts(self) -> None:
-        """Evaluate the rules at the moment of the last batch."""
+    def evaluate_alerts(self, before: int) -> None:
+        """Evaluate the rules at the moment of the last heartbeat."""
         evaluator = Evaluator(
             self.tables,
             AlertTable(self.tables),
             read_settings().alerts,
             receivers=[],
-            ask_log_ranges=None,
+            ask_log_ranges=lambda places: {
+                place: LogRange(log_start(*place, before), log_end(*place, before)) for place in places
+            },
             clock=lambda: self._progress.heartbeat,
         )
         evaluator.evaluate()
 
     def heartbeat_until(self, now: int) -> None:
         """Write that nothing has happened since, up to now."""
-        observed = pa.concat_tables(list(self._observations(now)))
+        observed = pa.concat_tables([CHANGES.empty_table(), *self._observations(now)])
         self._progress = replace(self._at(now), heartbeat=now, alerts_evaluated_at=now)
         self.tables.append_changes(observed, self._progress, is_batch=False)
 

@@ -134,8 +134,8 @@ def _what_will_be_lost() -> list[Builder]:
         number(
             "First offset expires in",
             f"min({of('group_expiry_timestamp_seconds')}) - time()",
-            "When the broker will drop the first committed offset of any group, unless the group commits "
-            "again. Consumers then continue at auto.offset.reset.",
+            "When the broker will drop the first committed offset of any group, if the groups stay as "
+            "they are. Consumers then continue at auto.offset.reset.",
             unit="s",
             steps={0: RED, 7_200: ORANGE, 86_400: GREEN},
             if_none="none known",

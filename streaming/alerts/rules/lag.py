@@ -246,7 +246,7 @@ def _rewound(view: RuleContext) -> Iterator[Finding]:
             **({"sequence": lasts[worst.group]} if worst.group is not None else {}),
         }
         held = view.known.get((REWOUND_RULE, worst.subject))
-        if held is not None and held.is_open:  # keep the first rewind: later ones may repair it
+        if held is not None and held.is_open:  # keep the first rewind: later ones are only counted
             yield replace(held.finding, facts={**held.finding.facts, **counted})
             continue
         yield worst.finding(

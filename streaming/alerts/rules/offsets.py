@@ -19,7 +19,7 @@ from streaming.alerts.rules.subjects import (
 from streaming.alerts.rules.view import RuleContext, cannot_be_judged, not_history, of_partitions
 from streaming.common.arrays import to_mask, where
 from streaming.common.timestamps import timestamp
-from streaming.expiry.rules import UNSUBSCRIBED_RULES
+from streaming.expiry.rules import EXPLICIT, SIMPLE, UNSUBSCRIBED_RULES
 from streaming.lag.log_ranges import Partition
 
 # --- offset_expiring ------------------------------------------------------------------------------------
@@ -57,15 +57,25 @@ def _severity_of_expiry(worst: Worst) -> Severity:
     return CRITICAL if worst.is_critical else WARNING
 
 
+_UNLESS: Final[Mapping[str, str]] = {
+    SIMPLE.name: "the group commits again",
+    EXPLICIT.name: "the consumers commit again",
+}
+"""What prevents expiry, by rule. Under all other rules the group has no members: new members help, but in a
+classic group no commit does."""
+
+
 def _sentence_of_expiry(finding: Finding) -> str:
-    if finding.facts["expiry_rule"] in UNSUBSCRIBED_RULES:
+    rule = finding.facts["expiry_rule"]
+    if rule in UNSUBSCRIBED_RULES:
         return (
             "{subject} runs and no longer subscribes to the topics of {offsets}, which the broker will drop; "
             "the first is {place}, {committed_offset}, at {expires_at} ({expiry_rule})"
         )
+    unless = _UNLESS.get(rule, "the consumers start again")
     return (
-        "{subject}: the broker will drop {offsets} unless the group commits again; the first is "
-        "{place}, {committed_offset}, at {expires_at} ({expiry_rule})"
+        f"{{subject}}: the broker will drop {{offsets}} unless {unless}; the first is {{place}}, "
+        "{committed_offset}, at {expires_at} ({expiry_rule})"
     )
 
 

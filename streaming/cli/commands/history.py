@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 @click.option(
     "--every",
     metavar="DURATION",
-    help="Print positions and lag at regular times instead of changes, for plots. The value is the interval, "
-    "such as 5m. Needs --since.",
+    help="Print committed offsets and lag at regular times instead of changes, for plots. The value is the "
+    "interval, such as 5m. Needs --since.",
 )
 @asking_options
 @answer_options
@@ -67,7 +67,7 @@ def history(
     output: Output,
     config: Path | None,
 ) -> int:
-    """Show how the positions of groups moved, one line per batch.
+    """Show how the committed offsets of groups changed, one line per batch.
 
     Commits within a batch are merged; COMMITS is their number. `rewind` is a commit of an earlier offset
     in the same topic (the first commit to a recreated topic is a `commit`);
@@ -97,11 +97,11 @@ def history(
         if first is None or events or asking.as_of:
             raise MisuseError(
                 "--every: expected --since, and neither --event nor --as-of beside it. "
-                "A series has all positions at regular moments from --since to --until."
+                "A series has all committed offsets at regular moments from --since to --until."
             )
         every_ms = parse_duration_ms(every, name="--every")
         return _print_series(question, (first, last, every_ms), output)
-    nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of positions"
+    nothing = f"{' or '.join(wanted_events)} events" if wanted_events else "changes of committed offsets"
     then = " in that time" if first or last else ""
     is_about_rewinds = wanted_events == ["rewind"]
 
@@ -115,7 +115,9 @@ def history(
     answer, rows, found = question.ask(steps)
     found.show(rows, output, forms.REWINDS if is_about_rewinds else forms.HISTORY)
     if output == "table":
-        print_footer(["one line per batch that moved a position; commits within a batch are merged"])
+        print_footer(
+            ["one line per batch that changed a committed offset; commits within a batch are merged"]
+        )
     return found.report([*found.why_no_lag(output), *_start_of_history(answer)])
 
 
@@ -128,7 +130,7 @@ def _print_series(question: Question, times: tuple[datetime, datetime | None, in
         answer = asked.lag.lag_over_time(
             asked.groups, asked.topics, since=start, until=end, every_ms=every_ms
         )
-        found = asked.answered(answer.rows, answer.as_of, nothing="positions", when=" in that time")
+        found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets", when=" in that time")
         return answer.rows, found
 
     rows, found = question.ask(series)

@@ -34,10 +34,10 @@ def restore(
     cluster: str | None,
     config: Path | None,
 ) -> int:
-    """Print the positions of groups at a past moment, in the format of kafka-consumer-groups --from-file.
+    """Print the committed offsets of groups at a past moment, in the file format of kafka-consumer-groups.
 
     This command changes nothing; only Kafka's tool (2.4 or newer) does. Standard error lists three things:
-    doubtful positions, for example if the records were deleted in the meantime; positions that cannot be
+    doubtful offsets, for example if the records were deleted in the meantime; offsets that cannot be
     restored because no commit could be read (exit code 1); and groups with members, which the tool refuses.
     To restore, stop the consumers, then:
 
