@@ -335,6 +335,6 @@ def page_world(tmp_path_factory: pytest.TempPathFactory) -> "PageWorld":
 def page_endpoint(page_world: "PageWorld") -> Iterator["Opened"]:
     from http_endpoint import opened
 
-    with opened(page_world.tables, every_s=1) as endpoint:
+    with opened(page_world.tables, every_s=60) as endpoint:
         yield endpoint
         assert endpoint.said == []
