@@ -88,11 +88,11 @@ BrokerFactory = Callable[..., LocalBroker]
 # The second tier of the compiler costs more than it gives within seconds: a fifth of the processor time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-# --- `make test` has two workers: each takes one module after the other ------------------------------------
+# --- `make test` has three workers: each takes one module after the other ----------------------------------
 
 
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
-    """Let workers begin with the modules that take longest, so that both come to their end together."""
+    """Sort the modules by how long they take; those of the middle run last, so that workers end together."""
     skip_what_the_broker_lacks(items)
     skip_what_is_left_to_more(items)
     if xdist.is_xdist_worker(session):
@@ -107,11 +107,19 @@ _ON_ONE_WORKER = {"test_sole_writer.py": "test_object_store.py"}
 
 
 class ModulesScheduling(LoadFileScheduling):
-    """Gives each module to one worker."""
+    """Gives each module to one worker: to the first one from the begin, to the others from the end.
+
+    So one worker alone starts Spark, and while it waits for processes the others use the cores.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         module = Path(nodeid.partition("::")[0]).name
         return _ON_ONE_WORKER.get(module, module)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if node.gateway.id != "gw0":
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
@@ -133,7 +141,7 @@ _LONG = {
     "test_taken_over.py",
     "test_wrong_clocks.py",
 }
-"""Modules of none of these kinds that take 15 s and more: one that began last would leave a worker idle."""
+"""Modules of none of these kinds that take 15 s and more."""
 _QUICK = len(_KINDS) + 1
 
 
@@ -208,8 +216,10 @@ def broker(kafka_version: KafkaVersion, tmp_path_factory: pytest.TempPathFactory
 
     Do not stop it, and do not produce raw bytes into its `__consumer_offsets`: use `make_broker` for that.
     """
-    with kafka_version.broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
+    running = kafka_version.broker(tmp_path_factory.mktemp("broker"))
+    running.start()
+    yield running
+    running.kill()  # to end it in good order takes a second, and its data are not read again
 
 
 @pytest.fixture
@@ -220,7 +230,10 @@ def make_broker(
     with ExitStack() as running:
 
         def make(**options: Any) -> LocalBroker:
-            return running.enter_context(kafka_version.broker(tmp_path_factory.mktemp("broker"), **options))
+            broker = kafka_version.broker(tmp_path_factory.mktemp("broker"), **options)
+            running.callback(broker.kill)
+            broker.start()
+            return broker
 
         yield make
 
@@ -322,6 +335,6 @@ def page_world(tmp_path_factory: pytest.TempPathFactory) -> "PageWorld":
 def page_endpoint(page_world: "PageWorld") -> Iterator["Opened"]:
     from http_endpoint import opened
 
-    with opened(page_world.tables, every_s=1) as endpoint:
+    with opened(page_world.tables, every_s=60) as endpoint:
         yield endpoint
         assert endpoint.said == []

@@ -38,7 +38,7 @@ from streaming.demo.local_broker import free_ports
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 USER, PASSWORD = "checker", "battery-staple-7431"
 EVERY_CHECK = {findings.LIBRDKAFKA, *findings.OF_SIGN_IN, findings.JAVA, *findings.OF_JAVA}

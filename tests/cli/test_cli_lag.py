@@ -178,6 +178,16 @@ def heed_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+OFTEN = """
+from streaming.cli.commands import lag
+from streaming.cli.main import main
+
+lag._WATCH_S = 0.2
+main()
+"""
+"""The command, which repeats what it prints sooner than after five seconds."""
+
+
 # --- lag -------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +233,7 @@ def test_lag_of_a_past_moment(world: LagTables, rows: Json) -> None:
 
 
 def test_watching_prints_again_until_it_is_stopped(world: LagTables) -> None:
-    command = [sys.executable, "-m", "streaming.cli", "lag", "--watch", "--table-root", world.tables.root]
+    command = [sys.executable, "-c", OFTEN, "lag", "--watch", "--table-root", world.tables.root]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=BUFFERED, preexec_fn=heed_ctrl_c
     ) as process:

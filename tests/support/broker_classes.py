@@ -20,13 +20,23 @@ _QUICK: Final = ("-XX:+UseSerialGC", "-XX:-UsePerfData")
 @cache
 def java_options(jars: Path) -> Sequence[str]:
     """Return the options of a broker's JVM; make the archive if there is none."""
-    digest = digest_of(sorted(jars.glob("*.jar")))
-    if digest is None:
-        return _QUICK
-    archive = jars.parent / f"{jars.name}-{digest}.jsa"
-    if not archive.exists():
+    archive = _archive_of(jars)
+    if archive is not None and not archive.exists():
         _make(jars, archive)
-    return (*_QUICK, *IN_PLACE, f"-XX:SharedArchiveFile={archive}")
+    return (*_QUICK, *archive_options(jars))
+
+
+def archive_options(jars: Path) -> Sequence[str]:
+    """Return the options of a JVM whose class path begins with a broker's jars; none without an archive."""
+    archive = _archive_of(jars)
+    if archive is None or not archive.exists():
+        return ()
+    return (*IN_PLACE, f"-XX:SharedArchiveFile={archive}")
+
+
+def _archive_of(jars: Path) -> Path | None:
+    digest = digest_of(sorted(jars.glob("*.jar")))
+    return None if digest is None else jars.parent / f"{jars.name}-{digest}.jsa"
 
 
 def _make(jars: Path, archive: Path) -> None:

@@ -36,8 +36,8 @@ class Release(NamedTuple):
 
 _TOOLS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 RELEASES: Final[Mapping[str, Release]] = {
-    "4.3.1": Release(("tools", "broker"), _TOOLS),
-    "3.9.2": Release(("tools-3.9.2", "broker-3.9.2"), _TOOLS),
+    "4.3.1": Release(("broker", "tools"), _TOOLS),
+    "3.9.2": Release(("broker-3.9.2", "tools-3.9.2"), _TOOLS),
     "2.8.2": Release(("tools-2.8.2",), "kafka.admin.ConsumerGroupCommand"),
 }
 
@@ -78,11 +78,11 @@ def consumer_groups(bootstrap: str, *arguments: str, timeout_s: float = 60) -> s
     return ran.stdout + ran.stderr
 
 
-def printed_members(bootstrap: str, groups: Iterable[str]) -> set[PrintedMember]:
+def printed_members(tool: JavaLines, bootstrap: str, groups: Iterable[str]) -> set[PrintedMember]:
     """Return the members of some groups of consumers, as the tool prints them."""
     members, head = set(), list[str]()
     named = [word for group in groups for word in ("--group", group)]
-    out = consumer_groups(bootstrap, "--describe", "--members", "--verbose", *named)
+    out = told_by(tool, bootstrap, "--describe", "--members", "--verbose", *named)
     for words in map(str.split, out.splitlines()):
         if "CONSUMER-ID" in words:
             head = words

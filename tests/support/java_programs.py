@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from broker_classes import archive_options
+
 from streaming.jvm.java import find_java, said_of_version
 
 _SOURCES: Final = Path(__file__).parent / "java"
@@ -20,8 +22,13 @@ _SOURCES: Final = Path(__file__).parent / "java"
 def java_program(name: str, jars: Sequence[Path], *arguments: str) -> list[str]:
     """Return the command line that runs `java/<name>.java` with the jars of these folders."""
     path = ":".join([*(f"{folder}/*" for folder in jars), str(java_classes(name, jars))])
+    return [str(find_java()), *quick_options(jars[0]), "-cp", path, name, *arguments]
+
+
+def quick_options(jars: Path) -> list[str]:
+    """Return the options of a JVM that runs for seconds, and whose class path begins with these jars."""
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dlog4j2.level=OFF"]
-    return [str(find_java()), *options, "-cp", path, name, *arguments]
+    return [*options, *archive_options(jars)]
 
 
 def java_classes(name: str, jars: Sequence[Path]) -> Path:

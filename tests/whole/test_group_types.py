@@ -9,6 +9,7 @@ import pytest
 import raw_requests
 from consumer_groups_tool import PrintedMember, partitions_in, printed_members
 from group_actors import QUICK, GroupActors, assert_tables_say, start_group_actors
+from java_lines import JavaLines
 from kafka_versions import Feature, KafkaVersion
 from pyspark.sql import SparkSession
 from running_job import RunningJob
@@ -142,6 +143,7 @@ def test_the_groups_table_equals_what_the_broker_lists_and_describes(
     quick_broker: LocalBroker,
     kafka_version: KafkaVersion,
     actors: GroupActors,
+    consumer_groups: JavaLines,
     spark: SparkSession,
     tmp_path: Path,
 ) -> None:
@@ -164,7 +166,7 @@ def test_the_groups_table_equals_what_the_broker_lists_and_describes(
     assert_tables_say(job.run_once(), answers)
     if kafka_version.has(Feature.SUBSCRIPTION_PATTERNS):  # else the tool has less to print
         printed = members_of(job)
-        assert printed == printed_members(bootstrap, {member.group for member in printed})
+        assert printed == printed_members(consumer_groups, bootstrap, {member.group for member in printed})
 
     for name, *_ in members:
         if name != "upgraded-old":

@@ -21,11 +21,12 @@ from aws_endpoints import AwsProcess, start_aws_endpoints
 from client_programs import MissingError
 from deltalake import DeltaTable, write_deltalake
 from history_checks import check_history, table_offsets
-from job_process import JobProcess
 from maintenance_rounds import NOW, round_at
 from memory_snapshots import groups_answered, groups_in, offsets_answered, offsets_in
 from object_store import ObjectStore
 from other_stores import OTHER_STORES, AzureStore
+from pyspark.sql import SparkSession
+from running_job import RunningJob
 from store_proxy import Fault, StoreProxy, start_store_proxy
 from table_batches import Batch, append, changes_of, group, offset
 
@@ -119,26 +120,28 @@ def offsets_of(tables: Tables, *, as_of: int | None = None) -> dict[str, int]:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_job_fills_tables_on_an_object_store(
-    store: ObjectStore, broker: LocalBroker, tmp_path: Path
+    store: ObjectStore,
+    broker: LocalBroker,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A job in a process of its own does in `make test-s3`: test_job_on_s3.py."""
     bootstrap = broker.bootstrap_servers
     topic = tmp_path.name  # of this store
     kafka.create_topics(bootstrap, {topic: 1})
     kafka.commit_offsets(bootstrap, "on-a-store", {(topic, 0): 7})
     options = store.options()
-    job = JobProcess(
-        tmp_path,
-        bootstrap,
-        table_root=store.new_root(),
-        storage_options=options,
-        environment=options,
-    )
-    job.start("run", "--once")
-    assert job.wait() == 0, job.output
-    assert not any(value in job.output for name, value in options.items() if name.endswith("_KEY"))
+    for name, value in options.items():
+        monkeypatch.setenv(name, value)
+    job = RunningJob(spark, bootstrap, tmp_path, options={"tables.root": store.new_root()})
+    job.run_once()
+    assert job.reports
+    assert not any(value in str(job.said) for name, value in options.items() if name.endswith("_KEY"))
     assert not (tmp_path / "tables").exists()
-    assert table_offsets(job.tables) == kafka.broker_offsets(bootstrap)
-    check_history(job.tables)
+    tables = Tables(job.tables.root, options)
+    assert table_offsets(tables) == kafka.broker_offsets(bootstrap)
+    check_history(tables)
 
 
 # --- what is said where the store cannot be used -----------------------------------------------------------

@@ -30,7 +30,7 @@ from streaming.serve.kafka.listener import cluster_id_as_of
 from streaming.serve.kafka.moments import Moments
 from streaming.tables.tables import Tables
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 A, B = "past-a", "past-b"
 SIMPLE, MEMBERS, GONE = "past-simple", "past-members", "past-gone"

@@ -11,7 +11,7 @@ import pytest
 from authorized import PROTOCOL, let_see, sign_in
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from consumer_groups_tool import lines_of, start_consumer_groups
+from consumer_groups_tool import lines_of
 from java_lines import JavaLines
 from kafka_versions import Feature, KafkaVersion
 from kafka_world import PARTITIONS, World, kafka_world
@@ -179,9 +179,8 @@ REFUSED = [
 
 
 @pytest.fixture(scope="module")
-def tool() -> Iterator[JavaLines]:
-    with start_consumer_groups() as java:
-        yield java
+def tool(consumer_groups: JavaLines) -> JavaLines:
+    return consumer_groups
 
 
 @pytest.mark.parametrize(

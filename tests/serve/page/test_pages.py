@@ -18,7 +18,7 @@ from table_batches import heartbeat
 
 from streaming.common.arrays import from_texts
 from streaming.common.partitions import offsets_partitions
-from streaming.common.times import HOUR_MS, MINUTE_MS, iso, now_ms
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
 from streaming.serve.page.asked import fingerprint
 from streaming.serve.page.cells import span
 from streaming.serve.page.pages import VIEWS
@@ -713,7 +713,10 @@ def test_head_has_the_headers_of_get_and_no_body(endpoint: Opened) -> None:
         assert endpoint.ask(address, "POST").status == 405
 
 
-def test_what_a_client_has_is_not_sent_again_until_it_changes(world: PageWorld) -> None:
+def test_what_a_client_has_is_not_sent_again_until_it_changes(
+    world: PageWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming.serve.page.pages._AGES_MS", DAY_MS)
     with opened(world.tables, every_s=600) as endpoint:
         addresses = [address for address in PAGES if "history" not in address] + [
             "/groups.json",
@@ -727,7 +730,7 @@ def test_what_a_client_has_is_not_sent_again_until_it_changes(world: PageWorld) 
             assert answer.status == 200 or (answer.body, answer.headers["etag"]) == (b"", tags[address])
             return answer.status == 304
 
-        def are_known() -> bool:  # not always at once: a page is another one after 10 s
+        def are_known() -> bool:  # not always at once: the first assessment makes other pages
             tags.update({address: endpoint.ask(address).headers["etag"] for address in addresses})
             return all(map(is_known, addresses))
 
@@ -735,7 +738,18 @@ def test_what_a_client_has_is_not_sent_again_until_it_changes(world: PageWorld) 
         assert endpoint.ask("/groups", if_none_match='"another"').status == 200
         assert endpoint.ask("/groups", if_none_match=f"W/{tags['/groups']}").status == 304
         heartbeat(world.tables, world.tables.progress().heartbeat + 1)
-        wait_until(lambda: not is_known("/groups"), "a heartbeat")
-        assert not any(map(is_known, addresses))
+        wait_until(lambda: not is_known("/status"), "a heartbeat")
+        known = set(filter(is_known, addresses))
+        assert {address.partition("?")[0] for address in known} == {
+            path for path, view in VIEWS.items() if view.is_assessed
+        }
+        endpoint.telling._clusters[0].refresher.make()
+        assert not any(map(is_known, known))
     with opened(world.tables, every_s=600) as another:  # another process: another assessment, and counters
         assert another.ask("/groups").headers["etag"] != tags["/groups"]
+
+
+def test_a_page_is_another_one_after_ten_seconds(endpoint: Opened) -> None:
+    """It says how long ago things were."""
+    pages, now = endpoint.telling.pages, now_ms()
+    assert pages.etag("/status", {}, now) != pages.etag("/status", {}, now + 10_000)
