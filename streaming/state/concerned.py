@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, to_mask, to_numbers
+from streaming.common.arrays import Index, Mask, from_mask, to_mask, to_numbers
 from streaming.packing.superseded import is_commit
 from streaming.state.layers import Layers
 
@@ -27,26 +27,25 @@ _MULTIPLIERS: Final = np.array(
 
 
 def concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
-    """Return the entries that records may change or depend on, and perhaps others, with their numbers."""
+    """Return the entries that records may change or depend on, and perhaps others, and their numbers in
+    `entries.table`: all of a small shard; otherwise the recent ones of the records' groups, and some of the
+    base."""
     if len(entries) <= LOOKED_THROUGH:
         return entries.table, np.arange(len(entries))
     of_base, of_recent = entries.places("group", pc.unique(records["group"]).drop_null())
     if all(pa.types.is_dictionary(entries.base[name].type) for name in ("group", "topic")):
-        of_base = of_base[_is_concerned(entries, of_base, of_recent, records)]
+        of_base = of_base[_is_concerned(entries.base, of_base, records)]
     return entries.rows(of_base, of_recent)
 
 
-def _is_concerned(entries: Layers, of_base: Index, of_recent: Index, records: pa.Table) -> Mask:
+def _is_concerned(base: pa.Table, of_base: Index, records: pa.Table) -> Mask:
     """Return which of n entries of the base, those of the groups of the records, are concerned."""
-    base = entries.base
     groups, codes = _dictionary(base["group"], of_base)
     is_hidden = to_mask(base["hidden"])[of_base]
     is_plain = is_commit(records) & ~to_mask(records["is_tombstone"])
 
     is_whole = to_mask(pc.is_in(groups, value_set=pc.unique(records.filter(from_mask(~is_plain))["group"])))
-    hidden = entries.recent.take(from_numbers(of_recent)).filter(pc.field("hidden"))
-    is_whole |= to_mask(pc.is_in(groups, value_set=pc.unique(hidden["group"])))
-    is_whole[codes[is_hidden]] = True
+    is_whole[codes[is_hidden]] = True  # a group's entries are hidden together: in one layer
     is_one = is_whole[codes]
 
     first = np.full(len(groups), -1)
