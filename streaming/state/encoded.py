@@ -4,6 +4,7 @@ Of an offset, the names of its group and topic, the topic id and columns that ar
 memory. The other columns stay as they are. A column is *plain* if it has the type of its schema.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,12 +17,15 @@ from streaming.common.pieces import PIECE_BYTES, ranges
 _MOST_BYTES: Final = 2**30
 """Texts with more bytes stay plain: a dictionary is one array, and so ends at 2 GiB."""
 
+MANY_ROWS: Final = 1_000
+"""From this many rows on, dictionaries save more time than they take."""
+
 _LEAST_REPEATED: Final = 2
 """How often each text must occur, on average, to be worth a dictionary."""
 
 
 def encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column, plain or encoded, in its smaller form, with as few chunks as possible."""
+    """Return a column, plain or encoded, in its smallest form, with as few chunks as possible."""
     if column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column))])
     return with_dictionary(column)
@@ -29,27 +33,29 @@ def encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def with_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column with as few chunks as possible; one of repeated texts with a dictionary."""
-    if len(column) and pa.types.is_string(column.type) and column.nbytes <= _MOST_BYTES:
+    if not len(column):
+        return without_dictionary(column)
+    if pa.types.is_string(column.type) and _text_bytes(column) <= _MOST_BYTES:
         column = column.dictionary_encode()
     if not pa.types.is_dictionary(column.type):
         return _combined(column)
     whole = _without_unused(_combined(column.unify_dictionaries()).chunk(0))
     one = pa.chunked_array([whole])
-    return (
-        one if len(whole) >= _LEAST_REPEATED * len(whole.dictionary) else _combined(plain(one, pa.string()))
-    )
+    is_repeated = len(whole) >= _LEAST_REPEATED * len(whole.dictionary)
+    return one if is_repeated else _combined(without_dictionary(one))
 
 
-def appended(column: pa.ChunkedArray, added: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column, plain or encoded, with plain values after it, in its smaller form."""
-    if pa.types.is_dictionary(column.type):
-        if max(added.nbytes, _dictionary_bytes(column)) <= _MOST_BYTES:
-            added = added.dictionary_encode()
-        else:
-            column = plain(column, added.type)
+def joined(columns: Sequence[pa.ChunkedArray], kind: pa.DataType) -> pa.ChunkedArray:
+    """Return columns of the plain type `kind`, each plain or encoded, one after the other; repeated texts
+    have a dictionary."""
+    if pa.types.is_string(kind) and sum(map(_text_bytes, columns)) <= _MOST_BYTES:
+        parts = [column if _has_dictionary(column) else plain(column, kind) for column in columns]
+        parts = [part if _has_dictionary(part) else part.dictionary_encode() for part in parts]
     else:
-        column = plain(column, added.type)
-    return encoded(pa.chunked_array([*column.chunks, *added.chunks], added.type))
+        parts = [plain(column, kind) for column in columns]
+    return with_dictionary(
+        pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
+    )
 
 
 def plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -63,8 +69,12 @@ def plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 def without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the plain form of a column with or without a dictionary; it may have several chunks."""
-    kind = column.type
-    return plain(column, kind.value_type if pa.types.is_dictionary(kind) else kind)
+    return plain(column, plain_type(column.type))
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type without a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def is_in(column: pa.ChunkedArray, values: pa.Array) -> Mask:
@@ -103,9 +113,16 @@ def _decoded(column: pa.DictionaryArray) -> list[pa.Array]:
     return [column.slice(start, stop - start).cast(kind) for start, stop in ranges(sizes, PIECE_BYTES)]
 
 
-def _dictionary_bytes(column: pa.ChunkedArray) -> int:
-    most: int = max(chunk.dictionary.nbytes for chunk in column.chunks)
-    return most
+def _has_dictionary(column: pa.ChunkedArray) -> bool:
+    return bool(pa.types.is_dictionary(column.type))
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Return the bytes of the texts of a column, each as often as it is in memory."""
+    if _has_dictionary(column):
+        return max((chunk.dictionary.nbytes for chunk in column.chunks), default=0)
+    size: int = column.nbytes
+    return size
 
 
 def _combined(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streaming.common.arrays import Index, from_mask
 from streaming.common.pieces import take
-from streaming.state.encoded import appended, is_in, plain
+from streaming.state.encoded import MANY_ROWS, encoded, is_in, joined, plain, plain_type, with_dictionary
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,20 @@ class LayerChange:
     stale: Index
     added: pa.Table
 
+    def encoded(self) -> "LayerChange":
+        """Return the change in less memory: many added rows have dictionaries."""
+        if len(self.added) < MANY_ROWS:
+            return self
+        columns = [*map(with_dictionary, self.added.columns)]
+        return LayerChange(self.stale, pa.table(columns, self.added.column_names))
+
 
 @dataclass(frozen=True)
 class Layers:
     """The rows of `base` except those in `replaced` (their numbers, ascending), and the `recent` rows.
 
-    The columns of `base` may be encoded (`streaming.state.encoded`). `base` and `recent` have no more chunks
-    per column than their bytes need.
+    The columns of `base` may be encoded (`streaming.state.encoded`), and those of `recent` may have
+    dictionaries. `base` and `recent` have no more chunks per column than their bytes need.
     """
 
     base: pa.Table
@@ -42,6 +49,11 @@ class Layers:
         return cls(table.combine_chunks(), table.schema.empty_table())
 
     @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows with plain columns."""
+        return pa.schema([field.with_type(plain_type(field.type)) for field in self.recent.schema])
+
+    @cached_property
     def table(self) -> pa.Table:
         """The current rows: the remaining ones of the base, in its order, then the recent ones.
 
@@ -50,30 +62,24 @@ class Layers:
         if not len(self.recent) and not len(self.replaced):
             return self._plain(self.base).combine_chunks()
         if len(self.replaced) == len(self.base):
-            return self.recent
+            return self._plain(self.recent).combine_chunks()
         kept = self._kept
         return pa.table([self._joined(name, kept) for name in self.schema.names], schema=self.schema)
 
     def _joined(self, name: str, kept: Index) -> pa.ChunkedArray:
-        of_base = self._plain(take(self.base.select([name]), kept))
-        return pa.concat_tables([of_base, self.recent.select([name])]).combine_chunks()[name]
+        parts = take(self.base.select([name]), kept), self.recent.select([name])
+        return pa.concat_tables(map(self._plain, parts)).combine_chunks()[name]
 
     def rewritten(self) -> "Layers":
         """Return the current rows, in their order, as a base with encoded columns.
 
         Columns are rewritten one by one, so that only one of them is in memory a third time.
         """
-        kept, base = self._kept, self.base
-        if len(self.replaced):
-            columns = (take(base.select([name]), kept)[name] for name in base.column_names)
-        else:
-            columns = iter(base.columns)
-        written = [appended(column, self.recent[n]) for n, column in enumerate(columns)]
-        return Layers(pa.table(written, self.schema.names), self.schema.empty_table())
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.recent.schema
+        kept, columns = self._kept if len(self.replaced) else None, list[pa.ChunkedArray]()
+        for name, kind in zip(self.schema.names, self.schema.types, strict=True):
+            base = self.base[name] if kept is None else take(self.base.select([name]), kept)[name]
+            columns.append(encoded(joined([base, self.recent[name]], kind)))
+        return Layers(pa.table(columns, self.schema.names), self.schema.empty_table())
 
     def __len__(self) -> int:
         return len(self.base) - len(self.replaced) + len(self.recent)
@@ -88,7 +94,8 @@ class Layers:
     def rows(self, of_base: Index, of_recent: Index) -> tuple[pa.Table, Index]:
         """Return current rows by their numbers in `base` and in `recent`, and their numbers in `table` (not
         built)."""
-        found = pa.concat_tables([self._plain(take(self.base, of_base)), take(self.recent, of_recent)])
+        parts = take(self.base, of_base), take(self.recent, of_recent)
+        found = pa.concat_tables(map(self._plain, parts))
         of_base = of_base - np.searchsorted(self.replaced, of_base)
         of_recent = of_recent + len(self.base) - len(self.replaced)
         return found.combine_chunks(), np.concatenate([of_base, of_recent])
@@ -104,11 +111,19 @@ class Layers:
         of_base, of_recent = np.split(stale, [np.searchsorted(stale, len(self.base) - len(self.replaced))])
         is_left = np.ones(len(self.recent), dtype=bool)
         is_left[of_recent - (len(self.base) - len(self.replaced))] = False
-        rows = pa.concat_tables(
-            [self.recent.filter(from_mask(is_left)), *(change.added for change in changes)]
-        )
-        replaced = np.concatenate([self.replaced, self._in_base(of_base)])
-        return Layers(self.base, rows.combine_chunks(), np.sort(replaced))
+        replaced = np.sort(np.concatenate([self.replaced, self._in_base(of_base)]))
+        rows = [self.recent.filter(from_mask(is_left)), *(change.added for change in changes)]
+        return Layers(self.base, self._recent(rows), replaced)
+
+    def _recent(self, parts: Sequence[pa.Table]) -> pa.Table:
+        """Return tables, one after the other, as recent rows."""
+        if sum(map(len, parts)) < MANY_ROWS:
+            return pa.concat_tables(map(self._plain, parts)).combine_chunks()
+        names, types = self.schema.names, self.schema.types
+        columns = [
+            joined([part[name] for part in parts], kind) for name, kind in zip(names, types, strict=True)
+        ]
+        return pa.table(columns, names)
 
     def _in_base(self, numbers: Index) -> Index:
         """Return the numbers in the base of n of its remaining rows, from their numbers in `table`."""
@@ -124,7 +139,7 @@ class Layers:
         return np.flatnonzero(is_kept)
 
     def _plain(self, rows: pa.Table) -> pa.Table:
-        """Return rows with some columns of the base with plain columns."""
+        """Return rows with some of the columns, plain."""
         kinds = [self.schema.field(name) for name in rows.column_names]
         columns = [plain(column, kind.type) for column, kind in zip(rows.columns, kinds, strict=True)]
         return pa.table(columns, schema=pa.schema(kinds))

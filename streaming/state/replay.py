@@ -15,7 +15,7 @@ reaches for everything below the last stable offset (Kafka: `OffsetMetadataManag
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Final
 
@@ -81,8 +81,12 @@ class Effect:
     changes: pa.Table
 
     def without_changes(self) -> "Effect":
-        """Return the effect on the tables alone, once the changes are written."""
-        return replace(self, changes=CHANGES_IN_BATCH.empty_table())
+        """Return the effect on the tables alone, in little memory, once the changes are written."""
+        return Effect(
+            self.entries and self.entries.encoded(),
+            self.group_records and self.group_records.encoded(),
+            CHANGES_IN_BATCH.empty_table(),
+        )
 
 
 def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from streaming.model.errors import OffsetlakeError, OtherFormatError
 from streaming.packing import codec
-from streaming.state.encoded import with_dictionary, without_dictionary
 from streaming.state.layers import Layers
 
 STATE_FORMAT: Final = 4
@@ -28,9 +27,6 @@ The progress in the tables has it too (`Progress.state_format`), so that another
 
 REBUILD: Final = "`offsetlake rebuild` creates a new checkpoint and keeps the tables."
 """Advice about a state that this release cannot read."""
-
-_MANY_ROWS: Final = 1_000
-"""From this many recent rows on, dictionaries save more time than they take."""
 
 _FORMAT_KEY: Final = b"offsetlake.format"
 _REPLACED_KEY: Final = b"offsetlake.replaced"
@@ -109,8 +105,7 @@ class Values:
         """Read the table; raises `OtherFormatError` if another release wrote it."""
         stored = _read(self.recent)
         replaced = np.frombuffer(stored.schema.metadata[_REPLACED_KEY], "<i4").astype(np.int64)
-        recent = pa.table([*map(without_dictionary, stored.columns)], stored.column_names)
-        return Layers(self.base.table, recent.combine_chunks(), replaced)
+        return Layers(self.base.table, stored.replace_schema_metadata(None).combine_chunks(), replaced)
 
     def updated(self, layers: Layers) -> "Values":
         """Write the changed table: its recent rows, or the whole once that is due."""
@@ -169,10 +164,10 @@ def _to_bytes(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
 
 
 def _recent_to_bytes(layers: Layers, written: int, digest: bytes) -> bytes:
-    replaced, recent = layers.replaced.astype("<i4").tobytes(), layers.recent
-    if len(recent) >= _MANY_ROWS:
-        recent = pa.table([*map(with_dictionary, recent.columns)], recent.column_names)
-    return _to_bytes(recent, {_REPLACED_KEY: replaced, _WRITTEN_KEY: b"%d" % written, _BASE_KEY: digest})
+    replaced = layers.replaced.astype("<i4").tobytes()
+    return _to_bytes(
+        layers.recent, {_REPLACED_KEY: replaced, _WRITTEN_KEY: b"%d" % written, _BASE_KEY: digest}
+    )
 
 
 def _digest(base: bytes) -> bytes:

@@ -22,7 +22,7 @@ from streaming.spark import layered_state
 from streaming.spark.fingerprint import Fingerprint
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.shard_replay import replay_blocks
-from streaming.state import concerned, encoded, stored
+from streaming.state import concerned, encoded, layers
 from streaming.state.arrow_stream import widen
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.replay import Shard, replay
@@ -156,7 +156,7 @@ def sizes(request: pytest.FixtureRequest) -> Iterator[pytest.MonkeyPatch]:
         if request.param == "large shard":
             patch.setattr(concerned, "LOOKED_THROUGH", 0)
             patch.setattr(encoded, "_LEAST_REPEATED", 0)
-            patch.setattr(stored, "_MANY_ROWS", 0)
+            patch.setattr(layers, "MANY_ROWS", 0)
         yield patch
 
 

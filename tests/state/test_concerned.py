@@ -8,7 +8,7 @@ import pytest
 from plain_replay import Record
 
 from streaming.state import concerned as module
-from streaming.state import encoded
+from streaming.state import encoded, layers
 from streaming.state.concerned import concerned
 from streaming.state.replay import Shard, replay
 from tests.state.test_replay import (
@@ -27,6 +27,7 @@ BATCHES = 40
 @pytest.fixture(autouse=True)
 def always_with_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded, "_LEAST_REPEATED", 0)
+    monkeypatch.setattr(layers, "MANY_ROWS", 0)
 
 
 def any_record(random: Random, offset: int) -> Record:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streaming.common.arrays import from_numbers
 from streaming.state import encoded as module
-from streaming.state.encoded import appended, encoded, is_in, plain
+from streaming.state.encoded import encoded, is_in, joined, plain
 
 TEXTS = st.lists(st.sampled_from(["", "a", "a\0", "a\0b", "ü", "long " * 40, None]), max_size=30)
 LIMITS = st.sampled_from([0, 20, 2**30])  # bytes of the texts that may become a dictionary
@@ -18,6 +18,10 @@ LIMITS = st.sampled_from([0, 20, 2**30])  # bytes of the texts that may become a
 
 def texts(*parts: Sequence[str | None]) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(part, pa.string()) for part in parts], pa.string())
+
+
+def appended(column: pa.ChunkedArray, added: pa.ChunkedArray) -> pa.ChunkedArray:
+    return encoded(joined([column, added], added.type))
 
 
 @pytest.fixture(autouse=True)

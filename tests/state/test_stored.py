@@ -1,11 +1,14 @@
 """Tables in two layers: the rows are those of a plain table, and what is written is in proportion."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming.state import layers as layers_module
 from streaming.state.encoded import plain
 from streaming.state.layers import LayerChange, Layers
 from streaming.state.stored import MIXED, Bases, MixedStateError, Values
@@ -42,6 +45,14 @@ def changed(layers: Layers, removed: frozenset[int], added: dict[int, bytes]) ->
 
 def random_payload(batch: int, key: int, size: int = 40) -> bytes:
     return np.random.default_rng((batch, key)).bytes(size)
+
+
+@pytest.fixture(params=["few rows", "many rows"], autouse=True, scope="module")
+def many_rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test holds for recent rows with and without dictionaries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers_module, "MANY_ROWS", 0 if request.param == "many rows" else 1_000_000)
+        yield
 
 
 @given(start=KEYS, changes=CHANGES)
