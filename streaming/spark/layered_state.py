@@ -13,8 +13,8 @@ GROUP_RECORDS_NAME: Final = "group_records"
 
 _RECENT: Final = "_recent"  # suffix of the name of the value with the changes since the base
 
-HELD_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of bases that a worker usually holds: enough for more than a million keys."""
+HELD_BYTES: Final = 320 * 1024 * 1024
+"""Bytes of bases that a worker usually holds: enough for five million keys."""
 _BASES: Final = Bases(HELD_BYTES)
 
 
@@ -45,7 +45,7 @@ class DividedState:
             raise MixedStateError(f"{self._name} without its last pieces")
         return b"".join((data, *(piece[0] for piece in further))) if count else bytes(data)
 
-    def write(self, former_length: int, data: bytes) -> None:
+    def write(self, former_length: int, data: bytes | pa.Buffer) -> None:
         """Write the value in place of a former one of `former_length` bytes."""
         count = pieces_in(len(data))
         for place, piece in enumerate(divided(data)):

@@ -56,10 +56,10 @@ class Base:
 
     table: pa.Table
     size: int
-    data: bytes | None = field(default=None, repr=False)
+    data: pa.Buffer | None = field(default=None, repr=False)
 
     @classmethod
-    def read(cls, data: bytes) -> "Base":
+    def read(cls, data: bytes | pa.Buffer) -> "Base":
         """Read a base; raises `OtherFormatError` if another release wrote it.
 
         Columns are combined one after the other, so that only one of them is in memory twice.
@@ -90,11 +90,11 @@ class Values:
     def of(cls, layers: Layers) -> "Values":
         """Write a table as a base, with empty recent rows."""
         rewritten = layers.rewritten()
-        data = _to_bytes(rewritten.base, {})
+        data = codec.to_buffer(_with_metadata(rewritten.base, {}))
         return cls(Base(rewritten.base, len(data), data), _recent_to_bytes(rewritten, 0, _digest(data)))
 
     @classmethod
-    def read(cls, base: bytes, recent: bytes) -> "Values":
+    def read(cls, base: bytes | pa.Buffer, recent: bytes) -> "Values":
         """Read a stored table; raises `MixedStateError` if the recent rows have another base, and
         `OtherFormatError` if another release wrote it."""
         if _base_of(recent) != _digest(base):
@@ -159,18 +159,20 @@ class Bases:
             self._bytes += base.held_bytes
 
 
-def _to_bytes(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
-    return codec.to_bytes(table.replace_schema_metadata({_FORMAT_KEY: b"%d" % STATE_FORMAT, **metadata}))
+def _with_metadata(table: pa.Table, metadata: dict[bytes, bytes]) -> pa.Table:
+    return table.replace_schema_metadata({_FORMAT_KEY: b"%d" % STATE_FORMAT, **metadata})
 
 
 def _recent_to_bytes(layers: Layers, written: int, digest: bytes) -> bytes:
-    replaced = layers.replaced.astype("<i4").tobytes()
-    return _to_bytes(
-        layers.recent, {_REPLACED_KEY: replaced, _WRITTEN_KEY: b"%d" % written, _BASE_KEY: digest}
-    )
+    metadata = {
+        _REPLACED_KEY: layers.replaced.astype("<i4").tobytes(),
+        _WRITTEN_KEY: b"%d" % written,
+        _BASE_KEY: digest,
+    }
+    return codec.to_bytes(_with_metadata(layers.recent, metadata))
 
 
-def _digest(base: bytes) -> bytes:
+def _digest(base: bytes | pa.Buffer) -> bytes:
     return blake2b(base, digest_size=16).digest()
 
 
