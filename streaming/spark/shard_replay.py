@@ -83,11 +83,14 @@ def _replay(state: Any, shard: int, blocks: Iterable[bytes], files: TaskFiles) -
     before = Shard(*(values.layers() for values in held))
     replayed = _effects(before, blocks, files)
     handled_rows(replayed.records)
+    hand_over()  # of the records; writing takes as much memory
     after = before.after(replayed.effects)
-    replayed.effects.clear()  # frees memory for the writing
+    changed = [now is not was for was, now in zip(_layers(before), _layers(after), strict=True)]
+    replayed.effects.clear()
+    del before  # frees memory for the writing
     release()
-    for table, values, was, now in zip(tables, held, _layers(before), _layers(after), strict=True):
-        if now is not was:
+    for table, values, now, is_changed in zip(tables, held, _layers(after), changed, strict=True):
+        if is_changed:
             table.write(shard, values, values.updated(now))
     return replayed
 
