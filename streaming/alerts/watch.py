@@ -70,7 +70,12 @@ class AlertWatch(threading.Thread):
             self._done.wait(self._every_s)
         while not self._done.is_set():
             self._evaluate()
-            self._done.wait(self._every_s * max(1.0, self._evaluator.offsets / _OFTEN_EVALUATED))
+            self._done.wait(self.interval_s)
+
+    @property
+    def interval_s(self) -> float:
+        """The time from the end of the last evaluation to the next one."""
+        return self._every_s * max(1.0, self._evaluator.offsets / _OFTEN_EVALUATED)
 
     def _offsets_at_start(self) -> int:
         try:
