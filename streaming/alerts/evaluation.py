@@ -28,9 +28,6 @@ from streaming.tables.feed import DROPS
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
-_COLUMNS: Final = pa.schema([field for field in OFFSETS if field.name != "metadata"])
-"""The columns of offsets for the rules: all but the one that may be large."""
-
 _MOST_HELD: Final = 200_000
 """At most this many offsets are cached while nothing changes (40 MB)."""
 
@@ -175,7 +172,7 @@ def read_rows(moment: Snapshot, completeness: Completeness) -> Rows:
     The offsets have the columns of expiry if the retention of the brokers is known.
     """
     progress, is_judged = moment.progress, bool(completeness.complete)
-    offsets = moment.offsets(columns=_COLUMNS) if is_judged else _COLUMNS.empty_table()
+    offsets = moment.offsets() if is_judged else OFFSETS.empty_table()
     groups = moment.groups() if is_judged else GROUPS.empty_table()
     if progress.retention is not None:
         facts = Facts(expiry=progress.retention.retention_ms)
