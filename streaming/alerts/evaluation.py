@@ -59,6 +59,7 @@ class Evaluator:
         self._last_reading: LastReading | None = None
         self._awaited = Awaited()
         self._about: tuple[object, ...] = ()
+        self.offsets = 0  # live ones, as of the last evaluation
         self._held: Rows | None = None
 
     def evaluate(self) -> list[Episode]:
@@ -111,6 +112,7 @@ class Evaluator:
         else:
             rows, dropped, new = self._held, DROPS.empty_table(), self._reread(self._held, now)
             rewound, awaited = rewinds(completeness)
+        self.offsets = len(rows.offsets)
         view = RuleContext(
             policies=self._policies,
             now=now,

@@ -24,6 +24,10 @@ _log = logging.getLogger(__name__)
 _END_LIMIT_S: Final = 15.0
 """Time limit for each thread at the end. What is not delivered by then is delivered after the next start."""
 
+_OFTEN_EVALUATED: Final = 1_000_000
+"""Up to this many live offsets, rules are evaluated at the interval; of more, the interval is longer in
+proportion: an evaluation of ten million offsets takes some ten seconds of processor time."""
+
 
 class AlertWatch(threading.Thread):
     """Evaluates at an interval (`evaluate_every_ms`) within a `with` block, and delivers to the receivers.
@@ -43,6 +47,7 @@ class AlertWatch(threading.Thread):
     ) -> None:
         super().__init__(name="offsetlake-alerts", daemon=True)
         alerts = AlertTable(tables)
+        self._tables = tables
         self._evaluator = Evaluator(
             tables,
             alerts,
@@ -59,10 +64,25 @@ class AlertWatch(threading.Thread):
         self._evaluated_at: int | None = None
 
     def run(self) -> None:
-        """Evaluate immediately, then at the interval, until the block ends."""
+        """Evaluate at the interval until the block ends: immediately, unless there are so many offsets that
+        the start of the job would take longer."""
+        if self._offsets_at_start() > _OFTEN_EVALUATED:
+            self._done.wait(self._every_s)
         while not self._done.is_set():
             self._evaluate()
-            self._done.wait(self._every_s)
+            self._done.wait(self.interval_s)
+
+    @property
+    def interval_s(self) -> float:
+        """The time from the end of the last evaluation to the next one."""
+        return self._every_s * max(1.0, self._evaluator.offsets / _OFTEN_EVALUATED)
+
+    def _offsets_at_start(self) -> int:
+        try:
+            return self._tables.folded_rows("offsets")
+        except BaseException as error:  # the evaluation reports it
+            raise_if_ending(error)
+            return 0
 
     def evaluate_and_deliver(self) -> bool:
         """Evaluate and deliver once, after the block has ended. Return whether both succeeded."""

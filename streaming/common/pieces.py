@@ -50,9 +50,10 @@ def pieces(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, stop - start)
 
 
-def divided(data: bytes) -> list[bytes]:
+def divided(data: bytes | pa.Buffer) -> Iterator[bytes]:
     """Split bytes into pieces of at most `VALUE_BYTES`; at least one."""
-    return [data[n * VALUE_BYTES : (n + 1) * VALUE_BYTES] for n in range(pieces_in(len(data)))]
+    view = memoryview(data)
+    return (bytes(view[n * VALUE_BYTES : (n + 1) * VALUE_BYTES]) for n in range(pieces_in(len(data))))
 
 
 def pieces_in(length: int) -> int:

@@ -30,14 +30,19 @@ _READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 def to_bytes(table: pa.Table) -> bytes:
     """Write a table, schema metadata included, as a compressed Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
-        writer.write_table(table, max_chunksize=_WRITTEN_ROWS)
-    written: bytes = sink.getvalue().to_pybytes()
+    written: bytes = to_buffer(table).to_pybytes()
     return written
 
 
-def from_bytes(data: bytes) -> pa.Table:
+def to_buffer(table: pa.Table) -> pa.Buffer:
+    """As `to_bytes`, without a further copy of the stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+        writer.write_table(table, max_chunksize=_WRITTEN_ROWS)
+    return sink.getvalue()
+
+
+def from_bytes(data: bytes | pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(data, options=_READING).read_all()
 
 

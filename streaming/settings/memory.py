@@ -21,7 +21,7 @@ _FIXED_BYTES: Final = 1_536 * MIB
 _OF_STATE_BYTES: Final = 256 * MIB  # of a million offsets, in the workers, while a batch changes it
 _MOST_RECORDS: Final = 3_000_000
 _MOST_RECORDS_AT_ONCE: Final = 100_000
-_MOST_HELD_BYTES: Final = 256 * MIB
+_MOST_HELD_BYTES: Final = 320 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def divided(memory_bytes: int) -> Division:
     ...     off_heap_bytes=512 * MIB,
     ...     records_per_batch=3_000_000,
     ...     records_at_once=100_000,
-    ...     held_bytes=256 * MIB,
+    ...     held_bytes=320 * MIB,
     ...     keeps_freed=True,
     ... )
     True

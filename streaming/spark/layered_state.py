@@ -13,8 +13,8 @@ GROUP_RECORDS_NAME: Final = "group_records"
 
 _RECENT: Final = "_recent"  # suffix of the name of the value with the changes since the base
 
-HELD_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of bases that a worker usually holds: enough for more than a million keys."""
+HELD_BYTES: Final = 320 * 1024 * 1024
+"""Bytes of bases that a worker usually holds: enough for five million keys."""
 _BASES: Final = Bases(HELD_BYTES)
 
 
@@ -45,12 +45,12 @@ class DividedState:
             raise MixedStateError(f"{self._name} without its last pieces")
         return b"".join((data, *(piece[0] for piece in further))) if count else bytes(data)
 
-    def write(self, former_length: int, data: bytes) -> None:
+    def write(self, former_length: int, data: bytes | pa.Buffer) -> None:
         """Write the value in place of a former one of `former_length` bytes."""
-        pieces = divided(data)
-        for place, piece in enumerate(pieces):
-            self._pieces.updateValue((self._name, place), (piece, 0 if place else len(pieces) - 1))
-        for place in range(len(pieces), pieces_in(former_length)):
+        count = pieces_in(len(data))
+        for place, piece in enumerate(divided(data)):
+            self._pieces.updateValue((self._name, place), (piece, 0 if place else count - 1))
+        for place in range(count, pieces_in(former_length)):
             self._pieces.removeKey((self._name, place))
 
 
@@ -61,7 +61,7 @@ class LayeredState:
         self._name = name
         self._base = DividedState(name, pieces)
         self._recent = DividedState(f"{name}{_RECENT}", pieces)
-        self._nothing = Values.of(Layers.of(schema.empty_table()))
+        self._nothing = Values.of(Layers.of(schema.empty_table())).stored()
 
     def read(self, shard: int) -> Values:
         """Read the table of a shard; empty if nothing was written so far."""
@@ -79,8 +79,8 @@ class LayeredState:
 
     def write(self, shard: int, before: Values, after: Values) -> None:
         """Write the values that have changed."""
-        if after.base is not before.base:
-            self._base.write(len(before.base), after.base)
+        if after.base.data is not None:
+            self._base.write(before.base.size, after.base.data)
             _BASES.hold((self._name, shard), after)
         if after.recent is not before.recent:
             self._recent.write(len(before.recent), after.recent)

@@ -62,10 +62,52 @@ def _replayed(
 ) -> Iterator[Row]:
     spare_modules_from_collection()
     hold_at_most(held_bytes)
-    read = PackedBlocks(blocks)
+    replayed = _replay(state, shard, blocks, files)
+    hand_over()  # all that the replay held is free now
+    written = files.handed_over()
+    for number, cells in enumerate(replayed.results):
+        counted = Totals() if number else replayed.totals + Totals(clamped=files.clamped)
+        yield Row(
+            changes=cells.changes,
+            quarantine=cells.quarantine,
+            totals=totals_to_json(counted),
+            fingerprint=str(Fingerprint() if number else replayed.fingerprint),
+            written=None if number or written is None else json.dumps(asdict(written)),
+        )
+
+
+def _replay(state: Any, shard: int, blocks: Iterable[bytes], files: TaskFiles) -> "_Replayed":
+    """Replay blocks on the state of a shard, and write the state."""
     tables = LayeredState("entries", ENTRIES, state), LayeredState(GROUP_RECORDS_NAME, GROUP_RECORDS, state)
     held = [table.read(shard) for table in tables]
     before = Shard(*(values.layers() for values in held))
+    replayed = _effects(before, blocks, files)
+    handled_rows(replayed.records)
+    hand_over()  # of the records; writing takes as much memory
+    after = before.after(replayed.effects)
+    changed = [now is not was for was, now in zip(_layers(before), _layers(after), strict=True)]
+    replayed.effects.clear()
+    del before  # frees memory for the writing
+    release()
+    for table, values, now, is_changed in zip(tables, held, _layers(after), changed, strict=True):
+        if is_changed:
+            table.write(shard, values, values.updated(now))
+    return replayed
+
+
+@dataclass(frozen=True)
+class _Replayed:
+    """The effects of blocks on the state of a shard, results, and counters of their records."""
+
+    effects: list[Effect]
+    results: list[Cells]
+    fingerprint: Fingerprint
+    records: int
+    totals: Totals
+
+
+def _effects(before: Shard, blocks: Iterable[bytes], files: TaskFiles) -> _Replayed:
+    read = PackedBlocks(blocks)
     effects, results, records, fingerprint = list[Effect](), list[Cells](), 0, Fingerprint()
     for some in read.slices():
         effect = effect_of(before, some)
@@ -78,24 +120,7 @@ def _replayed(
     results += _cells(files.rest(), _NO_FAILURES)
     _refuse_too_much(results)
     results = results or [Cells(_cell(None, _NO_CHANGES), _cell(None, _NO_FAILURES))]
-    handled_rows(records)
-    after = before.after(effects)
-    effects.clear()  # frees memory for the writing
-    release()
-    for table, values, was, now in zip(tables, held, _layers(before), _layers(after), strict=True):
-        if now is not was:
-            table.write(shard, values, values.updated(now))
-    hand_over()
-    written = files.handed_over()
-    for number, cells in enumerate(results):
-        counted = Totals() if number else read.totals + Totals(clamped=files.clamped)
-        yield Row(
-            changes=cells.changes,
-            quarantine=cells.quarantine,
-            totals=totals_to_json(counted),
-            fingerprint=str(Fingerprint() if number else fingerprint),
-            written=None if number or written is None else json.dumps(asdict(written)),
-        )
+    return _Replayed(effects, results, fingerprint, records, read.totals)
 
 
 def _layers(shard: Shard) -> tuple[Layers, Layers]:

@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask
+from streaming.common.arrays import Index, from_mask
 from streaming.common.pieces import take
+from streaming.state.encoded import MANY_ROWS, encoded, is_in, joined, plain, plain_type, with_dictionary
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,20 @@ class LayerChange:
     stale: Index
     added: pa.Table
 
+    def encoded(self) -> "LayerChange":
+        """Return the change in less memory: many added rows have dictionaries."""
+        if len(self.added) < MANY_ROWS:
+            return self
+        columns = [*map(with_dictionary, self.added.columns)]
+        return LayerChange(self.stale, pa.table(columns, self.added.column_names))
+
 
 @dataclass(frozen=True)
 class Layers:
     """The rows of `base` except those in `replaced` (their numbers, ascending), and the `recent` rows.
 
-    `base` and `recent` have no more chunks per column than their bytes need.
+    The columns of `base` may be encoded (`streaming.state.encoded`), and those of `recent` may have
+    dictionaries. `base` and `recent` have no more chunks per column than their bytes need.
     """
 
     base: pa.Table
@@ -41,60 +49,97 @@ class Layers:
         return cls(table.combine_chunks(), table.schema.empty_table())
 
     @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows with plain columns."""
+        return pa.schema([field.with_type(plain_type(field.type)) for field in self.recent.schema])
+
+    @cached_property
     def table(self) -> pa.Table:
         """The current rows: the remaining ones of the base, in its order, then the recent ones.
 
         Columns are joined one by one, so that only one of them is in memory a third time.
         """
         if not len(self.recent) and not len(self.replaced):
-            return self.base
+            return self._plain(self.base).combine_chunks()
         if len(self.replaced) == len(self.base):
-            return self.recent
-        kept = np.flatnonzero(self._is_kept)
-        columns = [self._joined(name, kept) for name in self.base.column_names]
-        return pa.table(columns, schema=self.base.schema)
+            return self._plain(self.recent).combine_chunks()
+        kept = self._kept
+        return pa.table([self._joined(name, kept) for name in self.schema.names], schema=self.schema)
 
     def _joined(self, name: str, kept: Index) -> pa.ChunkedArray:
-        of_base = take(self.base.select([name]), kept)
-        return pa.concat_tables([of_base, self.recent.select([name])]).combine_chunks()[name]
+        parts = take(self.base.select([name]), kept), self.recent.select([name])
+        return pa.concat_tables(map(self._plain, parts)).combine_chunks()[name]
+
+    def rewritten(self) -> "Layers":
+        """Return the current rows, in their order, as a base with encoded columns.
+
+        Columns are rewritten one by one, so that only one of them is in memory a third time.
+        """
+        kept, columns = self._kept if len(self.replaced) else None, list[pa.ChunkedArray]()
+        for name, kind in zip(self.schema.names, self.schema.types, strict=True):
+            base = self.base[name] if kept is None else take(self.base.select([name]), kept)[name]
+            columns.append(encoded(joined([base, self.recent[name]], kind)))
+        return Layers(pa.table(columns, self.schema.names), self.schema.empty_table())
 
     def __len__(self) -> int:
         return len(self.base) - len(self.replaced) + len(self.recent)
 
-    def where(self, name: str, values: pa.Array) -> tuple[pa.Table, Index]:
-        """Return the current rows with one of the values in a column, and their numbers in `table` (not
-        built).
-        """
-        is_one = [pc.is_in(rows[name], value_set=values).to_numpy() for rows in (self.base, self.recent)]
-        of_base, of_recent = np.flatnonzero(is_one[0] & self._is_kept), np.flatnonzero(is_one[1])
-        found = pa.concat_tables([take(self.base, of_base), take(self.recent, of_recent)])
+    def places(self, name: str, values: pa.Array) -> tuple[Index, Index]:
+        """Return the numbers of the current rows with one of the values in a column: those in `base`, and
+        those in `recent`."""
+        is_of_base, is_of_recent = (is_in(rows[name], values) for rows in (self.base, self.recent))
+        is_of_base[self.replaced] = False
+        return np.flatnonzero(is_of_base), np.flatnonzero(is_of_recent)
+
+    def rows(self, of_base: Index, of_recent: Index) -> tuple[pa.Table, Index]:
+        """Return current rows by their numbers in `base` and in `recent`, and their numbers in `table` (not
+        built)."""
+        parts = take(self.base, of_base), take(self.recent, of_recent)
+        found = pa.concat_tables(map(self._plain, parts))
         of_base = of_base - np.searchsorted(self.replaced, of_base)
         of_recent = of_recent + len(self.base) - len(self.replaced)
         return found.combine_chunks(), np.concatenate([of_base, of_recent])
 
-    def updated(self, is_stale: Mask, added: pa.Table) -> "Layers":
-        """Return the layers after a change: without the stale rows of `table`, with `added` at the end.
-
-        The base stays the same.
-        """
-        is_kept = self._is_kept
-        kept = np.flatnonzero(is_kept)
-        of_base, of_recent = is_stale[: len(kept)], is_stale[len(kept) :]
-        left = self.recent.filter(pa.array(~of_recent))
-        is_kept[kept[of_base]] = False
-        return Layers(self.base, pa.concat_tables([left, added]).combine_chunks(), np.flatnonzero(~is_kept))
-
     def after(self, changes: Sequence[LayerChange]) -> "Layers":
-        """Return the layers after changes of different rows; the same object without changes."""
+        """Return the layers after changes of different rows; the same object without changes.
+
+        The base stays the same; the added rows are the last ones.
+        """
         if not changes:
             return self
-        is_stale = np.zeros(len(self), dtype=bool)
-        is_stale[np.concatenate([change.stale for change in changes])] = True
-        return self.updated(is_stale, pa.concat_tables([change.added for change in changes]))
+        stale = np.unique(np.concatenate([change.stale for change in changes]))
+        of_base, of_recent = np.split(stale, [np.searchsorted(stale, len(self.base) - len(self.replaced))])
+        is_left = np.ones(len(self.recent), dtype=bool)
+        is_left[of_recent - (len(self.base) - len(self.replaced))] = False
+        replaced = np.sort(np.concatenate([self.replaced, self._in_base(of_base)]))
+        rows = [self.recent.filter(from_mask(is_left)), *(change.added for change in changes)]
+        return Layers(self.base, self._recent(rows), replaced)
+
+    def _recent(self, parts: Sequence[pa.Table]) -> pa.Table:
+        """Return tables, one after the other, as recent rows."""
+        if sum(map(len, parts)) < MANY_ROWS:
+            return pa.concat_tables(map(self._plain, parts)).combine_chunks()
+        names, types = self.schema.names, self.schema.types
+        columns = [
+            joined([part[name] for part in parts], kind) for name, kind in zip(names, types, strict=True)
+        ]
+        return pa.table(columns, names)
+
+    def _in_base(self, numbers: Index) -> Index:
+        """Return the numbers in the base of n of its remaining rows, from their numbers in `table`."""
+        left_before = self.replaced - np.arange(len(self.replaced))
+        rows: Index = numbers + np.searchsorted(left_before, numbers, side="right")
+        return rows
 
     @property
-    def _is_kept(self) -> Mask:
-        """Which rows of the base are current."""
+    def _kept(self) -> Index:
+        """The numbers of the current rows of the base."""
         is_kept = np.ones(len(self.base), dtype=bool)
         is_kept[self.replaced] = False
-        return is_kept
+        return np.flatnonzero(is_kept)
+
+    def _plain(self, rows: pa.Table) -> pa.Table:
+        """Return rows with some of the columns, plain."""
+        kinds = [self.schema.field(name) for name in rows.column_names]
+        columns = [plain(column, kind.type) for column, kind in zip(rows.columns, kinds, strict=True)]
+        return pa.table(columns, schema=pa.schema(kinds))

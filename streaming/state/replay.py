@@ -15,7 +15,7 @@ reaches for everything below the last stable offset (Kafka: `OffsetMetadataManag
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Final
 
@@ -29,6 +29,7 @@ from streaming.common.pieces import take
 from streaming.model.schemas import CHANGES_IN_BATCH, ENTRIES
 from streaming.packing.superseded import is_commit
 from streaming.state.changes import GroupTransition, group_changes, offset_changes
+from streaming.state.concerned import concerned
 from streaming.state.entries import MergedEntries, merge_entries
 from streaming.state.group_records import (
     GROUP_RECORDS,
@@ -44,9 +45,6 @@ from streaming.state.groups import SIMPLE, Group, describe
 from streaming.state.layers import LayerChange, Layers
 
 GROUP_RECORD_TYPES: Final = pa.array(list(TYPE_OF_RECORD), pa.int16())
-
-LOOKED_THROUGH: Final = 5_000
-"""Up to this many entries, all are merged: selecting those of some groups would take longer."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +81,12 @@ class Effect:
     changes: pa.Table
 
     def without_changes(self) -> "Effect":
-        """Return the effect on the tables alone, once the changes are written."""
-        return replace(self, changes=CHANGES_IN_BATCH.empty_table())
+        """Return the effect on the tables alone, in little memory, once the changes are written."""
+        return Effect(
+            self.entries and self.entries.encoded(),
+            self.group_records and self.group_records.encoded(),
+            CHANGES_IN_BATCH.empty_table(),
+        )
 
 
 def replay(shard: Shard, records: pa.Table) -> tuple[Shard, pa.Table]:
@@ -104,7 +106,7 @@ def effect_of(shard: Shard, records: pa.Table) -> Effect:
     records of some offsets partitions.
     """
     records = _in_log_order(records)
-    entries, numbers = _entries_concerned(shard.entries, records)
+    entries, numbers = concerned(shard.entries, records)
     group_records = shard.group_records.table
     about_groups = _GroupBatch.read(group_records, records.filter(pa.array(_is_about_group(records))))
     merged = merge_entries(
@@ -116,15 +118,6 @@ def effect_of(shard: Shard, records: pa.Table) -> Effect:
     transitions = _group_transitions(group_records, merged, about_groups)
     changes = pa.concat_tables([offset_changes(merged), group_changes(transitions)])
     return Effect(merged.change(numbers), about_groups.change(group_records), changes)
-
-
-def _entries_concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
-    """Return the entries that the records may change or depend on, and their numbers: those of the same
-    groups, or all entries of a small shard.
-    """
-    if len(entries) <= LOOKED_THROUGH:
-        return entries.table, np.arange(len(entries))
-    return entries.where("group", pc.unique(records["group"]).drop_null())
 
 
 def _in_log_order(records: pa.Table) -> pa.Table:

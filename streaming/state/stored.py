@@ -8,7 +8,7 @@ A base is read from Spark only if this process does not hold it already (`Bases`
 40 MB from the state store to Python took longer than all the rest of a small batch.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Final
 
@@ -19,7 +19,7 @@ from streaming.model.errors import OffsetlakeError, OtherFormatError
 from streaming.packing import codec
 from streaming.state.layers import Layers
 
-STATE_FORMAT: Final = 3
+STATE_FORMAT: Final = 4
 """Version of the state: of the values, their names and their meaning.
 
 The progress in the tables has it too (`Progress.state_format`), so that another one is refused at start.
@@ -50,37 +50,62 @@ class MixedStateError(OffsetlakeError):
 
 
 @dataclass(frozen=True)
+class Base:
+    """A base: its rows with encoded columns, the size of its Arrow stream in bytes, and the stream, if it is
+    not in the state yet."""
+
+    table: pa.Table
+    size: int
+    data: pa.Buffer | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(cls, data: bytes | pa.Buffer) -> "Base":
+        """Read a base; raises `OtherFormatError` if another release wrote it.
+
+        Columns are combined one after the other, so that only one of them is in memory twice.
+        """
+        read = _read(data)
+        names, columns = read.column_names, read.columns
+        del read
+        for place, column in enumerate(columns):
+            columns[place] = pa.table([column], [""]).combine_chunks()[""]
+            del column
+        return cls(pa.table(columns, names), len(data))
+
+    @property
+    def held_bytes(self) -> int:
+        """The size in memory, once the base is in the state."""
+        size: int = self.table.nbytes
+        return size
+
+
+@dataclass(frozen=True)
 class Values:
-    """A table as stored: Arrow streams of its base and of the recent rows, which have the digest of the base.
+    """A table as stored: its base, and an Arrow stream of the recent rows, with the digest of the base."""
 
-    `decoded` is the base as a table, if known.
-    """
-
-    base: bytes
+    base: Base
     recent: bytes
-    decoded: pa.Table | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, layers: Layers) -> "Values":
         """Write a table as a base, with empty recent rows."""
-        table = layers.table
-        base = _to_bytes(table, {})
-        nothing = Layers(table, table.schema.empty_table())
-        return cls(base, _recent_to_bytes(nothing, 0, _digest(base)), table)
+        rewritten = layers.rewritten()
+        data = codec.to_buffer(_with_metadata(rewritten.base, {}))
+        return cls(Base(rewritten.base, len(data), data), _recent_to_bytes(rewritten, 0, _digest(data)))
 
     @classmethod
-    def read(cls, base: bytes, recent: bytes) -> "Values":
-        """Read the base of a stored table; raises `MixedStateError` if the recent rows have another base."""
+    def read(cls, base: bytes | pa.Buffer, recent: bytes) -> "Values":
+        """Read a stored table; raises `MixedStateError` if the recent rows have another base, and
+        `OtherFormatError` if another release wrote it."""
         if _base_of(recent) != _digest(base):
             raise MixedStateError("recent rows and another base than theirs")
-        return cls(base, recent, _base_table(base))
+        return cls(Base.read(base), recent)
 
     def layers(self) -> Layers:
         """Read the table; raises `OtherFormatError` if another release wrote it."""
-        base = _base_table(self.base) if self.decoded is None else self.decoded
-        recent = _read(self.recent)
-        replaced = np.frombuffer(recent.schema.metadata[_REPLACED_KEY], "<i4").astype(np.int64)
-        return Layers(base, recent.replace_schema_metadata(None), replaced)
+        stored = _read(self.recent)
+        replaced = np.frombuffer(stored.schema.metadata[_REPLACED_KEY], "<i4").astype(np.int64)
+        return Layers(self.base.table, stored.replace_schema_metadata(None).combine_chunks(), replaced)
 
     def updated(self, layers: Layers) -> "Values":
         """Write the changed table: its recent rows, or the whole once that is due."""
@@ -88,9 +113,13 @@ class Values:
             return Values.of(layers)
         written = self._written_since_base()
         recent = _recent_to_bytes(layers, written, self.digest)
-        if written + len(recent) >= len(self.base):
+        if written + len(recent) >= self.base.size:
             return Values.of(layers)
-        return Values(self.base, recent, self.decoded)
+        return Values(self.base, recent)
+
+    def stored(self) -> "Values":
+        """Return the values once they are in the state: without the stream of the base."""
+        return replace(self, base=replace(self.base, data=None))
 
     @property
     def digest(self) -> bytes:
@@ -110,7 +139,7 @@ class Bases:
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
-        self._held: dict[tuple[str, int], tuple[bytes, Values]] = {}  # with the digest of the base
+        self._held: dict[tuple[str, int], tuple[bytes, Base]] = {}  # with the digest of the base
         self._bytes = 0
 
     def find(self, shard: tuple[str, int], recent: bytes) -> Values | None:
@@ -118,29 +147,32 @@ class Bases:
         digest, held = self._held.get(shard, (None, None))
         if held is None or _base_of(recent) != digest:
             return None
-        return Values(held.base, recent, held.decoded)
+        return Values(held, recent)
 
     def hold(self, shard: tuple[str, int], values: Values) -> None:
         """Hold the base of a shard in place of its former one."""
         if (former := self._held.pop(shard, None)) is not None:
-            self._bytes -= _size(former[1])
-        if self._bytes + _size(values) <= self.most_bytes:
-            self._held[shard] = values.digest, values
-            self._bytes += _size(values)
+            self._bytes -= former[1].held_bytes
+        base = values.stored().base
+        if self._bytes + base.held_bytes <= self.most_bytes:
+            self._held[shard] = values.digest, base
+            self._bytes += base.held_bytes
 
 
-def _to_bytes(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
-    return codec.to_bytes(table.replace_schema_metadata({_FORMAT_KEY: b"%d" % STATE_FORMAT, **metadata}))
+def _with_metadata(table: pa.Table, metadata: dict[bytes, bytes]) -> pa.Table:
+    return table.replace_schema_metadata({_FORMAT_KEY: b"%d" % STATE_FORMAT, **metadata})
 
 
 def _recent_to_bytes(layers: Layers, written: int, digest: bytes) -> bytes:
-    replaced = layers.replaced.astype("<i4").tobytes()
-    return _to_bytes(
-        layers.recent, {_REPLACED_KEY: replaced, _WRITTEN_KEY: b"%d" % written, _BASE_KEY: digest}
-    )
+    metadata = {
+        _REPLACED_KEY: layers.replaced.astype("<i4").tobytes(),
+        _WRITTEN_KEY: b"%d" % written,
+        _BASE_KEY: digest,
+    }
+    return codec.to_bytes(_with_metadata(layers.recent, metadata))
 
 
-def _digest(base: bytes) -> bytes:
+def _digest(base: bytes | pa.Buffer) -> bytes:
     return blake2b(base, digest_size=16).digest()
 
 
@@ -151,14 +183,6 @@ def _metadata(recent: bytes) -> dict[bytes, bytes]:
 
 def _base_of(recent: bytes) -> bytes:
     return _metadata(recent)[_BASE_KEY]
-
-
-def _base_table(base: bytes) -> pa.Table:
-    return _read(base).replace_schema_metadata(None).combine_chunks()
-
-
-def _size(values: Values) -> int:
-    return len(values.base) + (0 if values.decoded is None else values.decoded.nbytes)
 
 
 def _read(data: bytes) -> pa.Table:

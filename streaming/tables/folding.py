@@ -40,7 +40,7 @@ FOLD_TRANSACTION: Final = "offsetlake.fold"
 BUCKETS: Final = 16
 """Number of files of a folded table. Fixed for the life of a table root."""
 
-_HELD_BYTES: Final = 1024 * 1024 * 1024
+_HELD_BYTES: Final = 384 * 1024 * 1024
 """Bytes of changes that a fold holds at a time; the changes of one bucket are always held together."""
 
 _SPLIT_BYTES: Final = 8 * 1024 * 1024
@@ -54,6 +54,9 @@ _PORTION_BYTES: Final = 32 * 1024 * 1024
 
 _FILE_BYTES: Final = PIECE_BYTES
 """Bytes of rows in one file at most; a file has at least one row."""
+
+_ROWS_AT_ONCE: Final = 1_000_000
+"""More rows are read bucket by bucket: the result of a query is in memory twice until it is converted."""
 
 _AT_ONCE: Final = min(CORES, 4)
 """Portions folded in parallel; each takes memory of its own."""
@@ -341,9 +344,13 @@ def _portions(sizes: Mapping[int, int]) -> list[list[int]]:
 def _held(
     base: DeltaTable, groups: Sequence[str] | None, columns: pa.Schema, topics: Sequence[TopicPartitions]
 ) -> pa.Table:
-    wanted = f"{_in_buckets(base, groups)} AND {is_of_topics(topics)}"
-    rows = select(f"SELECT {names(columns.names)} FROM base WHERE {wanted}", base=base)
-    return rows.cast(columns)
+    if groups is None and count_rows(base) > _ROWS_AT_ONCE:
+        wanted = [is_one_of(BUCKET.name, [bucket]) for bucket in range(BUCKETS)]
+    else:
+        wanted = [_in_buckets(base, groups)]
+    sql = f"SELECT {names(columns.names)} FROM base WHERE {is_of_topics(topics)} AND"
+    parts = (select(f"{sql} {one}", base=base).cast(columns) for one in wanted)
+    return next(parts) if len(wanted) == 1 else pa.concat_tables(part.combine_chunks() for part in parts)
 
 
 def _in_buckets(base: DeltaTable, groups: Sequence[str] | None) -> str:

@@ -16,6 +16,7 @@ from http_receiver import HttpReceiver, running_receiver
 from kafka_clients import wait_until
 from logged import logged
 
+from streaming.alerts import watch as watch_module
 from streaming.alerts.delivery import Notifier, NotifierThread
 from streaming.alerts.episodes import Episode, Finding
 from streaming.alerts.evaluation import Evaluator
@@ -24,6 +25,7 @@ from streaming.alerts.receivers import DeliveryError, LogLines, Receiver, post, 
 from streaming.alerts.rules import OFFSET_EXPIRING
 from streaming.alerts.table import AlertState, AlertTable, TrackedEpisode
 from streaming.alerts.watch import AlertWatch
+from streaming.common.times import now_ms
 
 
 @pytest.fixture
@@ -525,6 +527,29 @@ def test_evaluation_that_fails_is_said_once_and_ends_nothing(
         wait_until(lambda: len(said) == 2, "the end of it")
     assert said[0].startswith("evaluating alerts failed, retrying: TablesMissingError")
     assert said[1] == "alerts are evaluated again"
+
+
+def test_very_many_offsets_are_evaluated_less_often_and_not_at_the_start(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "_OFTEN_EVALUATED", 2)
+    for name in ("one", "two", "three", "four", "five", "six"):
+        lake.commit(name)
+    lake.now = now_ms()
+    lake.heartbeat()
+    few = AlertWatch(lake.tables, alert_settings(evaluate_every="1h"), [], ask_log_ranges=None)
+    with few:  # its tables are not folded, so no offsets are counted at the start
+        wait_until(lambda: few.evaluated_at() is not None, "the evaluation at the start")
+    assert few.interval_s == 3 * 3_600
+    lake.tables.fold()
+    many = AlertWatch(lake.tables, alert_settings(evaluate_every="1h"), [], ask_log_ranges=None)
+    with many:
+        assert many.interval_s == 3_600
+        many.join(0.2)
+        assert many.is_alive()
+    assert many.evaluated_at() is None
+    assert many.evaluate_and_deliver()
+    assert many.interval_s == 3 * 3_600
 
 
 class Panic(BaseException):

@@ -22,7 +22,7 @@ from streaming.spark import layered_state
 from streaming.spark.fingerprint import Fingerprint
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.shard_replay import replay_blocks
-from streaming.state import replay as replay_module
+from streaming.state import concerned, encoded, layers
 from streaming.state.arrow_stream import widen
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.replay import Shard, replay
@@ -154,7 +154,9 @@ def widened(cells: list[bytes], schema: pa.Schema) -> pa.Table:
 def sizes(request: pytest.FixtureRequest) -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "large shard":
-            patch.setattr(replay_module, "LOOKED_THROUGH", 0)
+            patch.setattr(concerned, "LOOKED_THROUGH", 0)
+            patch.setattr(encoded, "_LEAST_REPEATED", 0)
+            patch.setattr(layers, "MANY_ROWS", 0)
         yield patch
 
 

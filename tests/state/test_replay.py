@@ -2,9 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +18,11 @@ from table_batches import value_of
 from streaming.common import pieces
 from streaming.model.schemas import PACKED_RECORDS
 from streaming.packing.superseded import drop_superseded
-from streaming.state import replay as replay_module
+from streaming.state import concerned, encoded
 from streaming.state.changes import HIDDEN, TOMBSTONED, TOMBSTONED_AFTER_CHANGE
 from streaming.state.group_records import GroupEvent, GroupRecords
 from streaming.state.groups import SIMPLE, Group, describe
+from streaming.state.layers import LayerChange, Layers
 from streaming.state.replay import Shard, replay
 
 EPOCH_VALUE = {"epoch": 3}
@@ -45,10 +46,19 @@ CLASSIC_VALUE = {
 
 @pytest.fixture(autouse=True, params=["small shard", "large shard"], scope="module")
 def size_of_shard(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test holds for shards that are merged whole, and for those of which some groups are looked up."""
+    """Every test holds for shards that are merged whole, and for those of which some entries are selected,
+    from a base that is encoded now and then."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "large shard":
-            patch.setattr(replay_module, "LOOKED_THROUGH", 0)
+            numbers, after = count(), Layers.after
+
+            def rewritten_now_and_then(self: Layers, changes: Sequence[LayerChange]) -> Layers:
+                found = after(self, changes)
+                return found.rewritten() if changes and next(numbers) % 3 else found
+
+            patch.setattr(concerned, "LOOKED_THROUGH", 0)
+            patch.setattr(encoded, "_LEAST_REPEATED", 0)
+            patch.setattr(Layers, "after", rewritten_now_and_then)
         yield
 
 

@@ -1,15 +1,19 @@
 """Tables in two layers: the rows are those of a plain table, and what is written is in proportion."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.state.layers import Layers
+from streaming.state import layers as layers_module
+from streaming.state.encoded import plain
+from streaming.state.layers import LayerChange, Layers
 from streaming.state.stored import MIXED, Bases, MixedStateError, Values
 
-SCHEMA = pa.schema([("key", pa.int64()), ("payload", pa.binary())])
+SCHEMA = pa.schema([("key", pa.int64()), ("payload", pa.binary()), ("name", pa.string())])
 SHARD = ("entries", 7)
 Change = tuple[frozenset[int], frozenset[int]]
 
@@ -18,23 +22,37 @@ CHANGES = st.lists(st.tuples(KEYS, KEYS), max_size=12)
 
 
 def to_table(rows: dict[int, bytes]) -> pa.Table:
-    return pa.table([list(rows), list(rows.values())], schema=SCHEMA)
+    return pa.table([list(rows), list(rows.values()), list(map(name_of, rows))], schema=SCHEMA)
+
+
+def name_of(key: int) -> str | None:
+    """A name that other keys have, too."""
+    return None if key % 4 == 0 else f"name\0{key % 3}"
 
 
 def rows_of(table: pa.Table) -> dict[int, bytes]:
     keys = table["key"].to_pylist()
     assert len(keys) == len(set(keys))
+    assert plain(table["name"], pa.string()).to_pylist() == list(map(name_of, keys))
     return dict(zip(keys, table["payload"].to_pylist(), strict=True))
 
 
 def changed(layers: Layers, removed: frozenset[int], added: dict[int, bytes]) -> Layers:
     keys = layers.table["key"].to_pylist()
-    is_stale = np.array([key in removed or key in added for key in keys], dtype=bool)
-    return layers.updated(is_stale, to_table(added))
+    stale = [place for place, key in enumerate(keys) if key in removed or key in added]
+    return layers.after([LayerChange(np.array(stale, np.int64), to_table(added))])
 
 
 def random_payload(batch: int, key: int, size: int = 40) -> bytes:
     return np.random.default_rng((batch, key)).bytes(size)
+
+
+@pytest.fixture(params=["few rows", "many rows"], autouse=True, scope="module")
+def many_rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test holds for recent rows with and without dictionaries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers_module, "MANY_ROWS", 0 if request.param == "many rows" else 1_000_000)
+        yield
 
 
 @given(start=KEYS, changes=CHANGES)
@@ -63,7 +81,7 @@ def test_rows_with_some_values_are_found_in_both_layers(
     layers = Layers.of(to_table(dict.fromkeys(start, b"")))
     for removed, touched in changes:
         layers = changed(layers, removed, dict.fromkeys(touched, b"new"))
-    found, numbers = layers.where("key", pa.array(sorted(wanted), pa.int64()))
+    found, numbers = layers.rows(*layers.places("key", pa.array(sorted(wanted), pa.int64())))
     assert set(found["key"].to_pylist()) == wanted & rows_of(layers.table).keys()
     assert found.equals(layers.table.take(numbers))
     assert len(layers) == len(layers.table)
@@ -71,12 +89,11 @@ def test_rows_with_some_values_are_found_in_both_layers(
 
 def test_rows_are_found_in_a_base_that_no_one_array_can_hold() -> None:
     """The 1,000 rows with 4 KB each are there 600 times over."""
-    chunk = pa.table({"key": range(1_000), "payload": [b"%04d" % n * 1024 for n in range(1_000)]}, SCHEMA)
+    chunk = to_table({number: b"%04d" % number * 1024 for number in range(1_000)})
     base = pa.concat_tables([chunk] * 600)
-    is_stale = np.zeros(len(base), bool)
-    is_stale[[7, 599_007]] = True
-    layers = Layers(base, SCHEMA.empty_table()).updated(is_stale, to_table({7: b"new"}))
-    found, numbers = layers.where("key", pa.array([7]))
+    change = LayerChange(np.array([7, 599_007]), to_table({7: b"new"}))
+    layers = Layers(base, SCHEMA.empty_table()).after([change])
+    found, numbers = layers.rows(*layers.places("key", pa.array([7])))
     assert found["payload"].to_pylist() == [b"0007" * 1024] * 598 + [b"new"]
     assert numbers.tolist()[::598] == [1_006, 599_998]
 
@@ -84,12 +101,12 @@ def test_rows_are_found_in_a_base_that_no_one_array_can_hold() -> None:
 def test_few_changes_of_many_rows_write_little() -> None:
     count, batches, touched = 20_000, 200, 100
     values = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(count)})))
-    whole, written, bases = len(values.base), 0, 0
+    whole, written, bases = values.base.size, 0, 0
     for batch in range(1, batches + 1):
         added = {(batch * touched + key) * 7919 % count: random_payload(batch, key) for key in range(touched)}
         after = values.updated(changed(values.layers(), frozenset(), added))
         if after.base is not values.base:
-            written, bases = written + len(after.base), bases + 1
+            written, bases = written + after.base.size, bases + 1
         else:
             written += len(after.recent)
         values = after
@@ -116,7 +133,7 @@ def test_a_base_that_is_held_need_not_be_read_again() -> None:
 def test_a_base_is_held_for_no_other_state_than_its_own() -> None:
     """A batch that wrote a new base was taken back; what was held before it is not taken for the new one."""
     first, second, rewritten = _states()
-    assert rewritten.base != first.base
+    assert rewritten.digest != first.digest
     assert held(rewritten).find(SHARD, second.recent) is None
     assert held(first).find(SHARD, rewritten.recent) is None
     assert held(first).find(("entries", 8), second.recent) is None
@@ -130,14 +147,16 @@ def test_a_base_that_is_not_that_of_the_recent_rows_is_refused() -> None:
     )
     after = second.updated(changed(second.layers(), frozenset(), {7: b"changed"}))
     assert after.base is second.base
-    assert rows_of(Values.read(second.base, after.recent).layers().table) == rows | {7: b"changed"}
+    assert first.base.data is not None
+    assert second.base.data is not None
+    assert rows_of(Values.read(second.base.data, after.recent).layers().table) == rows | {7: b"changed"}
     with pytest.raises(MixedStateError, match=MIXED):
-        Values.read(first.base, after.recent)
+        Values.read(first.base.data, after.recent)
 
 
 def test_bases_are_held_as_long_as_there_is_room() -> None:
     first, _, rewritten = _states()
-    room = len(first.base) + first.layers().base.nbytes
+    room = first.base.held_bytes
     bases = Bases(room)
     bases.hold(("entries", 1), first)
     bases.hold(("entries", 2), first)

@@ -17,7 +17,7 @@ from table_batches import Batch, append, group, offset
 
 from streaming.model.progress import PartitionProgress
 from streaming.model.schemas import ENTRIES, QUARANTINE_IN_BATCH
-from streaming.state.layers import Layers
+from streaming.state.layers import LayerChange, Layers
 from streaming.state.stored import Values
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Tables
@@ -73,16 +73,16 @@ def bad_record() -> dict[str, object]:
 def write_state(root: Path) -> None:
     """Write the two values of a shard's entries: a base of two, one of which has changed since."""
     base = pa.Table.from_pylist([_entry(BILLING, 1), _entry(AUDIT, 2)], ENTRIES)
-    padding = pa.Table.from_pylist([_entry((f"group-{n}", "t", n), n) for n in range(60)], ENTRIES)
+    padding = pa.Table.from_pylist([_entry((f"group-{n}", "t", n), n) for n in range(200)], ENTRIES)
     before = Values.of(Layers.of(pa.concat_tables([base, padding])))
     layers = before.layers()
-    after = layers.updated(
-        np.arange(len(layers.table)) == 0, pa.Table.from_pylist([_entry(BILLING, 3)], ENTRIES)
-    )
+    added = pa.Table.from_pylist([_entry(BILLING, 3)], ENTRIES)
+    after = layers.after([LayerChange(np.array([0]), added)])
     values = before.updated(after)
     assert values.base is before.base, "the base is large enough for the change to be kept beside it"
     root.mkdir(parents=True)
-    (root / "entries").write_bytes(values.base)
+    assert values.base.data is not None
+    (root / "entries").write_bytes(values.base.data)
     (root / "entries_recent").write_bytes(values.recent)
 
 

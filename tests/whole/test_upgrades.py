@@ -33,6 +33,7 @@ from streaming.model.schemas import QUARANTINE_IN_BATCH, TABLES_FORMAT
 from streaming.packing import codec
 from streaming.settings.reading import read_settings
 from streaming.spark.checkpoint import Checkpoint
+from streaming.state.layers import LayerChange
 from streaming.state.stored import STATE_FORMAT, Values
 from streaming.tables.rows import quarantine_rows
 from streaming.tables.tables import Tables
@@ -89,8 +90,8 @@ def test_state_is_read_and_gone_on_from(kept: Path) -> None:
         (row["group"], row["topic"], row["partition"]): row["committed_offset"]
         for row in layers.table.to_pylist()
     }
-    assert (committed[BILLING], committed[AUDIT], len(committed)) == (3, 2, 62)
-    unchanged = layers.updated(np.zeros(len(layers.table), bool), layers.table.slice(0, 0))
+    assert (committed[BILLING], committed[AUDIT], len(committed)) == (3, 2, 202)
+    unchanged = layers.after([LayerChange(np.empty(0, np.int64), layers.table.slice(0, 0))])
     assert values.updated(unchanged).layers().table.equals(layers.table)
 
 
@@ -150,7 +151,7 @@ def test_state_value_of_another_format_is_refused(tmp_path: Path) -> None:
     other = codec.from_bytes(recent)
     named = {**other.schema.metadata, b"offsetlake.format": b"%d" % (STATE_FORMAT + 1)}
     with pytest.raises(OtherFormatError, match="A newer offsetlake wrote it"):
-        Values(base, codec.to_bytes(other.replace_schema_metadata(named))).layers()
+        Values.read(base, codec.to_bytes(other.replace_schema_metadata(named))).layers()
 
 
 class CheckpointOf(Checkpoint):
