@@ -28,6 +28,10 @@ _OFTEN_EVALUATED: Final = 1_000_000
 """Up to this many live offsets, rules are evaluated at the interval; of more, the interval is longer in
 proportion: an evaluation of ten million offsets takes some ten seconds of processor time."""
 
+_LONGEST: Final = 8.0
+"""Times the interval, at most: by default less than the 5 minutes after which `OffsetlakeAlertsNotEvaluated`
+warns."""
+
 
 class AlertWatch(threading.Thread):
     """Evaluates at an interval (`evaluate_every_ms`) within a `with` block, and delivers to the receivers.
@@ -75,7 +79,7 @@ class AlertWatch(threading.Thread):
     @property
     def interval_s(self) -> float:
         """The time from the end of the last evaluation to the next one."""
-        return self._every_s * max(1.0, self._evaluator.offsets / _OFTEN_EVALUATED)
+        return self._every_s * min(_LONGEST, max(1.0, self._evaluator.offsets / _OFTEN_EVALUATED))
 
     def _offsets_at_start(self) -> int:
         try:

@@ -550,6 +550,8 @@ def test_very_many_offsets_are_evaluated_less_often_and_not_at_the_start(
     assert many.evaluated_at() is None
     assert many.evaluate_and_deliver()
     assert many.interval_s == 3 * 3_600
+    monkeypatch.setattr(watch_module, "_OFTEN_EVALUATED", 0.1)
+    assert many.interval_s == 8 * 3_600
 
 
 class Panic(BaseException):
