@@ -150,7 +150,8 @@ class Housekeeping(threading.Thread):
                 if heartbeat.is_due() and not beating.succeeds(self.heartbeat):
                     continue
                 waiting, is_loaded = self._writer.rows_since_fold, not loading_in(self._writer.progress)
-                many = self._settings.tables.fold_rows
+                # a fold rewrites what is folded: fewer rows are not worth it
+                many = max(self._settings.tables.fold_rows, self._writer.folded_offsets)
                 is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
                 if is_due and not folding.succeeds(self._writer.fold):
                     self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)

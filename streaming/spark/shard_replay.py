@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any, Final
@@ -19,7 +20,13 @@ from streaming.packing.unpacking import PackedBlocks
 from streaming.spark.fingerprint import Fingerprint
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, HELD_BYTES, LayeredState, hold_at_most
 from streaming.spark.task_files import TaskFiles, announced
-from streaming.spark.worker_memory import hand_over, handled_rows, release, spare_modules_from_collection
+from streaming.spark.worker_memory import (
+    hand_over,
+    handled_rows,
+    release,
+    returned,
+    spare_modules_from_collection,
+)
 from streaming.state.arrow_stream import narrow
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers
@@ -28,6 +35,9 @@ from streaming.state.replay import Effect, Shard, effect_of
 RESULT_BYTES: Final = 2**31 - 1
 """Spark converts the rows of one shard to one Arrow batch, which counts bytes in 32 bits."""
 
+
+_LARGE_SHARD: Final = 1_000_000
+"""Entries from which on a base takes more memory than the records of a batch."""
 
 _NO_CHANGES: Final = CHANGES_IN_BATCH.empty_table()
 _NO_FAILURES: Final = QUARANTINE_IN_BATCH.empty_table()
@@ -83,15 +93,15 @@ def _replay(state: Any, shard: int, blocks: Iterable[bytes], files: TaskFiles) -
     before = Shard(*(values.layers() for values in held))
     replayed = _effects(before, blocks, files)
     handled_rows(replayed.records)
-    hand_over()  # of the records; writing takes as much memory
     after = before.after(replayed.effects)
     changed = [now is not was for was, now in zip(_layers(before), _layers(after), strict=True)]
     replayed.effects.clear()
-    del before  # frees memory for the writing
-    release()
-    for table, values, now, is_changed in zip(tables, held, _layers(after), changed, strict=True):
-        if is_changed:
-            table.write(shard, values, values.updated(now))
+    del before
+    hand_over()  # frees memory for the writing
+    with returned() if len(after.entries) > _LARGE_SHARD else nullcontext():
+        for table, values, now, is_changed in zip(tables, held, _layers(after), changed, strict=True):
+            if is_changed:
+                table.write(shard, values, values.updated(now))
     return replayed
 
 

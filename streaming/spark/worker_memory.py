@@ -12,7 +12,8 @@ Workers exclude the objects of modules from garbage collection.
 import gc
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -90,6 +91,17 @@ class FreedMemory:
         if self.is_kept or not self._keeps:
             return_freed_memory(self._default_pool)
 
+    @contextmanager
+    def returned(self) -> Iterator[None]:
+        """Within the block, return large blocks of memory as soon as they are freed: while few objects take
+        most of the memory, what lies between them would double it."""
+        was_kept = self.is_kept
+        self._set(is_kept=False)
+        try:
+            yield
+        finally:
+            self._set(is_kept=was_kept)
+
     def release(self) -> None:
         """Within a step with many rows, return free memory unless it is kept: what small blocks leave behind
         is otherwise as much as all that is in use."""
@@ -126,6 +138,10 @@ def release() -> None:
 
 def hand_over() -> None:
     _OF_THIS_PROCESS.hand_over()
+
+
+def returned() -> AbstractContextManager[None]:
+    return _OF_THIS_PROCESS.returned()
 
 
 def spare_modules_from_collection() -> None:
