@@ -34,6 +34,13 @@ _OF_FACTS: Final = (
 )
 """`_OF_KEY` are the columns of offsets that are always read, `_OF_FACTS` those that facts depend on."""
 
+_OF_COMMITS: Final = pa.schema(
+    [
+        OFFSETS.field(name)
+        for name in (*_OF_KEY, "committed_offset", "unreadable_source_offset", "commit_timestamp")
+    ]
+)
+
 _SAMPLES_AT_ONCE: Final = 1_000_000  # 200 MB
 
 
@@ -121,7 +128,7 @@ def base_commits(
     """Read the committed offsets of groups and topics at a moment (ms), of loaded offsets partitions, as
     commits (schema `COMMITS`); none if the history starts later."""
     try:
-        offsets = about.of_loaded(at.written_by(moment).offsets(groups, topics))
+        offsets = about.of_loaded(at.written_by(moment).offsets(groups, topics, columns=_OF_COMMITS))
     except HistoryGoneError:
         return COMMITS.empty_table()
     is_readable = pc.is_null(offsets["unreadable_source_offset"])
