@@ -13,8 +13,8 @@ from streaming.common.arrays import (
     Index,
     Mask,
     begins_run,
+    from_mask,
     from_numbers,
-    from_texts,
     numbers_or,
     to_mask,
     to_numbers,
@@ -90,12 +90,18 @@ class Samples:
         over_at = _over_at(topics, ids, at, is_of_topic)
         is_end = to_mask(rows["log_end"].is_valid()) & ~is_of_topic
         ends, partitions = (numbers_or(rows[name], 0) for name in ("log_end", "partition"))
-        topics, partitions, *columns = (some[is_end] for some in (topics, partitions, at, ends, ids, over_at))
+        columns = [topics, partitions, at, ends, ids, over_at]
+        if not is_end.all():
+            columns = [column[is_end] for column in columns]
+        topics, partitions, at, *columns = columns
         places, codes = Places.of_topics(topics, names, partitions)
-        ranked = _ranked(codes, columns[0], columns[0])
-        order = np.argsort(ranked, kind="stable")  # fast for files in order, one after another
-        at, ends, ids, over_at = (some[order] for some in columns)
-        return cls(places, codes[order], at, ends, ids, id_names, over_at, ranked[order])
+        ranked = _ranked(codes, at, at)
+        columns = [codes, at, *columns, ranked]
+        if np.any(ranked[1:] < ranked[:-1]):
+            order = np.argsort(ranked, kind="stable")
+            columns = [column[order] for column in columns]
+        codes, at, ends, ids, over_at, ranked = columns
+        return cls(places, codes, at, ends, ids, id_names, over_at, ranked)
 
     def newest_until(self, codes: Index, moments: Index) -> Index:
         """Return the number of the newest sample of n places up to each moment (ms). It is `NONE` also
@@ -246,8 +252,10 @@ def _index_in(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> pa.Chunke
 
 def _id_codes(ids: pa.ChunkedArray) -> tuple[Index, pa.Array]:
     """Number topic ids (`NONE`: null); return also the ids by number."""
-    codes, names = numbered(pc.if_else(ids.is_valid(), ids, from_texts([""])[0]))
-    own: Index = np.where(to_mask(pc.is_valid(ids)), codes, NONE)
+    is_known = to_mask(ids.is_valid())
+    codes, names = numbered(ids if is_known.all() else ids.filter(from_mask(is_known)))
+    own = np.full(len(ids), NONE, np.int64)
+    own[is_known] = codes
     return own, names
 
 
@@ -261,8 +269,9 @@ def _over_at(codes: Index, ids: Index, at: Index, is_of_topic: Mask) -> Index:
     over_at = np.full(len(at), _NEVER, np.int64)
     last = np.full(codes.max(initial=NONE) + 1, NONE, np.int64)
     known = np.flatnonzero(state != NONE)
-    last[codes[known]] = state[known]
-    if (last[codes[known]] == state[known]).all() and _GONE not in last:
+    of_known, states = (codes, state) if len(known) == len(at) else (codes[known], state[known])
+    last[of_known] = states
+    if _GONE not in last and (last[of_known] == states).all():
         return over_at
     events = known[np.lexsort((at[known], codes[known]))]
     of_topic, event_at = codes[events], at[events]

@@ -178,7 +178,7 @@ class SnapshotLagQueries:
         """Return the lag of groups at moments (ms), one part of the topics at a time."""
         start, end = int(moments[0]), int(moments[-1])
         about = AsOf.at(groups, self.at)
-        read = self.at.commits(groups, topics, since=start - self.max_age_ms + 1)
+        read = self.at.commits(groups, topics, since=start - self.max_age_ms + 1, in_order=False)
         commits = self._commits(read, about, groups, topics, since=start, until=end)
         runs, keys = CommitRuns.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
         if len(keys) * len(moments) > _MOST_ROWS:
@@ -224,7 +224,7 @@ class SnapshotLagQueries:
         moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
         start, end = int(moments[0]), int(moments[-1])
         about, first = AsOf.at(groups, self.at), first_needed(start, self.rules)
-        read = self.at.commits(groups, topics, since=first + 1)
+        read = self.at.commits(groups, topics, since=first + 1, in_order=False)
         commits = self._commits(read, about, groups, topics, since=first, until=end)
         rows = assess_health_changes(
             self.at,
@@ -334,11 +334,11 @@ class SnapshotLagQueries:
         until: int,
     ) -> pa.Table:
         """Return the commits of groups between two moments (ms) among those that were `read`, and their
-        committed offsets before."""
+        committed offsets before: the columns `COMMITS`, and sequence."""
         base = lag_rows.base_commits(self.at, about, groups, topics, since)
         is_late = pc.greater(read["written_at"], timestamp(since))
         is_then = pc.and_(is_late, pc.less_equal(to_milliseconds(read["committed_at"]), until))
-        rows = about.of_loaded(read.filter(is_then)).select(COMMITS.names)
+        rows = about.of_loaded(read.filter(is_then)).select([*COMMITS.names, "sequence"])
         return pa.concat_tables([base, rows])
 
     def _with_lag(self, steps: pa.Table, about: AsOf, *, is_timed: bool) -> tuple[pa.Table, AsOf]:
