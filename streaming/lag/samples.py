@@ -49,8 +49,10 @@ class Places:
     @classmethod
     def of_topics(cls, codes: Index, topics: pa.Array, partitions: Index) -> tuple[Self, Index]:
         """As `of`, of n rows whose topics are numbered: the names by code."""
-        own, keys = numbered(from_numbers(_joined(codes, partitions)))
-        return cls(topics, keys), own
+        joined = _joined(codes, partitions)
+        starts = np.flatnonzero(begins_run(joined))  # rows of files are in order: few values to be hashed
+        own, keys = numbered(from_numbers(joined[starts]))
+        return cls(topics, keys), np.repeat(own, np.diff(starts, append=len(joined)))
 
     def codes_of(self, rows: pa.Table) -> Index:
         """Return the codes of the topic partitions of n rows, `NONE` for other partitions."""
