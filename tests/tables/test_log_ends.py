@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, from_ms
 from streaming.maintenance import samples
 from streaming.maintenance.compaction import compact
 from streaming.maintenance.maintenance import maintain
+from streaming.model.schemas import TOPIC_GONE
 from streaming.queries.sql import run_sql
 from streaming.tables import log_ends
 from streaming.tables.log_ends import (
@@ -32,6 +34,7 @@ from streaming.tables.log_ends import (
     NEWEST_WITHIN_MS,
     TOPICS_OVER_TIME,
     SampleFiles,
+    ends_between,
     newest_ends,
     topics_over_time,
 )
@@ -63,6 +66,30 @@ def crossing(
         "above_at": above and from_ms(FIRST + above[0] * MINUTE_MS),
         "above_end": above and above[1],
     }
+
+
+def listed(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def expected_between(
+    sampled: list[Sample], topics: list[str] | None, since: int, until: int
+) -> list[dict[str, Any]]:
+    """Find the samples with a log end, and the rows about whole topics, between two moments."""
+    return [
+        {
+            "topic": one.topic,
+            "topic_id": one.topic_id,
+            "partition": one.partition,
+            "sampled_at": from_ms(one.at),
+            "log_start": one.start,
+            "log_end": one.end,
+        }
+        for one in sampled
+        if since < one.at <= until
+        and (topics is None or one.topic in topics)
+        and (one.end is not None or (one.partition is None and (one.topic_id or one.error == TOPIC_GONE)))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -296,6 +323,11 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
             assert found.schema == NEWEST_ENDS
             in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
             assert in_order == expected_newest(sampled, topics, as_of)
+            until = as_of + 3 * HOUR_MS
+            between = ends_between(SampleFiles(table), topics, since=as_of, until=until)
+            assert listed(between.to_pylist()) == listed(
+                [*in_order, *expected_between(sampled, topics, as_of, until)]
+            )
     seen = [one for one in sampled if one.partition is None and one.topic_id]
     assert sorted(
         map(
