@@ -25,6 +25,7 @@ from streaming.lag.health import PARTITION_HEALTH, given, status_numbers, with_c
 from streaming.lag.health_rules import HealthRules
 from streaming.lag.lagging import lagging_since
 from streaming.lag.positions import (
+    SeriesReader,
     lag_along,
     lag_of_steps,
     offsets_with_lag,
@@ -130,7 +131,7 @@ def assess(
 
 
 def assess_lag_along(
-    at: AssessmentSource,
+    at: SeriesReader,
     parts: Iterable[Series],
     *,
     commits: pa.Table,

@@ -56,6 +56,17 @@ class LagReader(PauseReader, Protocol):
         """Read the same commits in no order, piece by piece: all of them may be too many for memory."""
 
 
+class SeriesReader(Protocol):
+    """The tables as of one moment, for `lag_along`."""
+
+    def ends_at(self, topics: Collection[str], moments: Index, *, within_ms: int) -> pa.Table:
+        """Read the samples that `LagReader.newest_ends` would find at each of m moments (ms, rising), and
+        the rows about whole topics; other samples may be among them."""
+
+    def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
+        """Read when the log ends passed positions; as for `LagReader`."""
+
+
 def topics_in(rows: pa.Table) -> list[str]:
     topics: list[str] = pc.unique(rows["topic"]).to_pylist()
     return topics
@@ -105,7 +116,7 @@ def lag_of_steps(
 
 
 def lag_along(
-    at: LagReader, parts: Iterable[Series], commits: pa.Table, *, max_age_ms: int, is_timed: bool = True
+    at: SeriesReader, parts: Iterable[Series], commits: pa.Table, *, max_age_ms: int, is_timed: bool = True
 ) -> Iterator[LagSeries]:
     """Yield the lag of series with the same keys, each with at least one value; unless `is_timed`, without
     the lag time. Samples are read for one series at a time.
@@ -114,15 +125,17 @@ def lag_along(
     that were written after `max_age_ms` before the first moment."""
     over_time: OffsetsOverTime | None = None
     for series in parts:
-        keys, moments = series.keys, series.at
+        keys, moments, places = series.keys, series.at, series.places
         over_time = over_time or OffsetsOverTime(keys, commits)
         topics = topics_in(take(keys.select(["topic"]), series.present))
-        first, last = int(moments.min()), int(moments.max())
-        samples = at.ends_between(topics, since=first, until=last, within_ms=max_age_ms)
+        asked = series.moments[places.min() : places.max() + 1]
+        samples = at.ends_at(topics, asked, within_ms=max_age_ms)
         ends = Ends.of(keys, samples, moments, max_age_ms=max_age_ms, numbers=series.numbers)
         held = over_time.at(series.numbers, ends.at, series.offsets, series.is_readable)
         found = LagSeries(series, ends, *held)
-        yield replace(found, crossed=at.offset_times(found.positions(), as_of=last)) if is_timed else found
+        if is_timed:
+            found = replace(found, crossed=at.offset_times(found.positions(), as_of=int(asked[-1])))
+        yield found
 
 
 def _with_lag(

@@ -19,7 +19,17 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
-from streaming.common.arrays import Index, Mask, from_mask, from_texts, no_rows, to_mask, to_numbers
+from streaming.common.arrays import (
+    Index,
+    Mask,
+    begins_run,
+    from_mask,
+    from_texts,
+    no_rows,
+    numbers_or,
+    to_mask,
+    to_numbers,
+)
 from streaming.common.keys import firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of
@@ -217,13 +227,49 @@ def ends_between(
     Rows about whole topics are among them (`partition` and `log_end` null): `topic_id` is the topic's id;
     null: the topic is gone.
     """
+    return _ends(samples, topics, since, until, within_ms, lambda batch: None)
+
+
+def ends_at(
+    samples: SampleFiles, topics: Collection[str] | None, moments: Index, *, within_ms: int = 0
+) -> pa.Table:
+    """Return what `ends_between` does from the first to the last of m moments (ms, rising), without samples
+    after which the same partition of the same topic has another one before the next moment."""
+    first, last = int(moments[0]), int(moments[-1])
+    return _ends(samples, topics, first, last, within_ms, partial(_is_last, moments=moments))
+
+
+def _ends(
+    samples: SampleFiles,
+    topics: Collection[str] | None,
+    since: int,
+    until: int,
+    within_ms: int,
+    matches: Condition,
+) -> pa.Table:
+    """Return what `ends_between` does; of the samples after `since` only those that match `matches`."""
     wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
     rows = _where(samples, wanted, since - within_ms, until, _is_relevant)
     is_later = [pc.greater(batch["sampled_at"], timestamp(since)) for batch in rows]
     before = [batch.filter(pc.invert(mask)) for batch, mask in zip(rows, is_later, strict=True)]
     newest = _newest_of(before, samples, wanted, since, within_ms).cast(_WITH_DICTIONARIES)
-    later = [batch.select(NEWEST_ENDS.names).filter(mask) for batch, mask in zip(rows, is_later, strict=True)]
+    later = [
+        batch.select(NEWEST_ENDS.names).filter(_all(mask, matches(batch)))
+        for batch, mask in zip(rows, is_later, strict=True)
+    ]
     return pa.concat_tables([newest, pa.Table.from_batches(later, _WITH_DICTIONARIES)])
+
+
+def _is_last(batch: pa.RecordBatch, moments: Index) -> pa.Array:
+    """Return for n rows whether the next row is not a later one of the same partition, topic and topic id up
+    to the same of m moments (ms, rising)."""
+    at = milliseconds(batch["sampled_at"])
+    same = [np.searchsorted(moments, at), numbers_or(batch["partition"], 0)]
+    same += [numbers_or(batch[name].indices, -1) for name in _DICTIONARIES]
+    is_sample = to_mask(batch["partition"].is_valid())
+    is_last = begins_run(*same)
+    is_last[1:] |= ~is_sample[1:] | ~is_sample[:-1] | (at[1:] < at[:-1])
+    return from_mask(np.append(is_last[1:], True)[: len(batch)])
 
 
 def topics_over_time(samples: SampleFiles, topics: Collection[str] | None, *, as_of: int) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from streaming.common.arrays import from_numbers, from_texts, no_rows
+from streaming.common.arrays import Index, from_numbers, from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
 from streaming.common.timestamps import to_timestamps
 from streaming.common.topics import TopicPartitions, of_topics
@@ -44,6 +44,7 @@ from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
     SampleFiles,
+    ends_at,
     ends_between,
     gone_at,
     newest_ends,
@@ -451,6 +452,13 @@ class Snapshot:
         if self.samples is None or (topics is not None and not topics):
             return no_rows(NEWEST_ENDS)
         return ends_between(self.samples, topics, since=since, until=until, within_ms=within_ms)
+
+    def ends_at(self, topics: Collection[str], moments: Index, *, within_ms: int = 0) -> pa.Table:
+        """Read the samples (schema `NEWEST_ENDS`) of topics that are the newest at some of m moments (ms,
+        rising); see `log_ends.ends_at`."""
+        if self.samples is None or not topics:
+            return no_rows(NEWEST_ENDS)
+        return ends_at(self.samples, topics, moments, within_ms=within_ms)
 
     def whole_since(self) -> int | None:
         """Return the moment (ms) before which changes were dropped; None: none were."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from log_end_rows import (
@@ -34,6 +35,7 @@ from streaming.tables.log_ends import (
     NEWEST_WITHIN_MS,
     TOPICS_OVER_TIME,
     SampleFiles,
+    ends_at,
     ends_between,
     newest_ends,
     topics_over_time,
@@ -70,6 +72,16 @@ def crossing(
 
 def listed(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def newest_among(rows: pa.Table, moment: int) -> dict[tuple[Any, ...], Any]:
+    """Return the last row of each partition and topic id up to a moment, and all rows about whole topics."""
+    found = sorted(rows.to_pylist(), key=lambda row: row["sampled_at"])
+    return {
+        (row["topic"], row["topic_id"], row["partition"] if row["partition"] is not None else repr(row)): row
+        for row in found
+        if row["sampled_at"] <= from_ms(moment)
+    }
 
 
 def expected_between(
@@ -328,6 +340,11 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
             assert listed(between.to_pylist()) == listed(
                 [*in_order, *expected_between(sampled, topics, as_of, until)]
             )
+            moments = np.array([as_of, as_of + HOUR_MS + 7, until - MINUTE_MS, until])
+            few = ends_at(SampleFiles(table), topics, moments)
+            assert set(listed(few.to_pylist())) <= set(listed(between.to_pylist()))
+            for moment in moments.tolist():
+                assert newest_among(few, moment) == newest_among(between, moment)
     seen = [one for one in sampled if one.partition is None and one.topic_id]
     assert sorted(
         map(
