@@ -170,6 +170,16 @@ def test_a_row_about_a_topic_is_no_sample_of_its_ends(tables: Tables) -> None:
     assert found["topic"].to_pylist() == ["b"]
 
 
+def test_a_row_about_a_topic_stays_beside_a_sample_of_its_partition_0(tables: Tables) -> None:
+    rows = [gone(FIRST + 1, "a"), Sample(FIRST + 2, "a", 0, 5, None), Sample(FIRST + 3, "a", 0, 6, None)]
+    tables.append_log_ends(rows_of(rows))
+    found = ends_at(SampleFiles(tables.delta("log_ends")), ["a"], np.array([FIRST, FIRST + MINUTE_MS]))
+    assert found.select(["partition", "log_end"]).to_pylist() == [
+        {"partition": None, "log_end": None},
+        {"partition": 0, "log_end": 6},
+    ]
+
+
 def test_files_whose_times_overlap_are_read_together(tables: Tables) -> None:
     first, second, third, fourth = minutes(5, 7, 9, 12)
     tables.append_log_ends(rows_of([first, third]))
@@ -340,7 +350,8 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
             assert listed(between.to_pylist()) == listed(
                 [*in_order, *expected_between(sampled, topics, as_of, until)]
             )
-            moments = np.array([as_of, as_of + HOUR_MS + 7, until - MINUTE_MS, until])
+            exact = [one.at for one in sampled if as_of < one.at < until][::50]
+            moments = np.unique([as_of, as_of + HOUR_MS + 7, *exact, until])
             few = ends_at(SampleFiles(table), topics, moments)
             assert set(listed(few.to_pylist())) <= set(listed(between.to_pylist()))
             for moment in moments.tolist():
