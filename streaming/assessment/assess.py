@@ -4,7 +4,7 @@ Each fact reads from an `AssessmentSource` only what it needs. Sources are the s
 snapshots in memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from streaming.lag.health import PARTITION_HEALTH, given, status_numbers, with_c
 from streaming.lag.health_rules import HealthRules
 from streaming.lag.lagging import lagging_since
 from streaming.lag.positions import (
+    SeriesReader,
     lag_along,
     lag_of_steps,
     offsets_with_lag,
@@ -34,6 +35,7 @@ from streaming.lag.positions import (
 )
 from streaming.lag.recreated_topic import OF_RECREATED_TOPIC, of_recreated_topic
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS, NONE, Samples
+from streaming.lag.series import LagSeries, Series
 from streaming.model.completeness import STALLED, Completeness
 
 IS_SAMPLED: Final = pa.field("is_sampled", pa.bool_())
@@ -129,19 +131,17 @@ def assess(
 
 
 def assess_lag_along(
-    at: AssessmentSource,
-    positions: pa.Table,
+    at: SeriesReader,
+    parts: Iterable[Series],
     *,
     commits: pa.Table,
-    moments: Index,
     terms: Terms | None = None,
     is_timed: bool = True,
-) -> pa.Table:
-    """Add the columns `LAG` to n positions (`KEY` and committed_offset; n > 0), each as of its own moment
-    (n ms); unless `is_timed`, the two columns of the lag time are null. `commits` as in `lag_along`. Raises
-    the errors of the source."""
+) -> Iterator[LagSeries]:
+    """Yield the lag of series; unless `is_timed`, without the lag time. `parts` and `commits` as in
+    `lag_along`. Raises the errors of the source."""
     within = (terms or Terms()).max_age_ms
-    return lag_along(at, positions, commits, moments=moments, max_age_ms=within, is_timed=is_timed)
+    return lag_along(at, parts, commits, max_age_ms=within, is_timed=is_timed)
 
 
 def assess_lag_of_steps(
@@ -153,8 +153,8 @@ def assess_lag_of_steps(
     is_timed: bool = True,
 ) -> pa.Table:
     """Add the columns `LAG` to n commits (`KEY` and committed_offset; n > 0), as of their own moments (n
-    ms): the lag that each commit left; `is_timed` as in `assess_lag_along`. Raises the errors of the
-    source."""
+    ms): the lag that each commit left; unless `is_timed`, the two columns of the lag time are null. Raises
+    the errors of the source."""
     within, until = (terms or Terms()).max_age_ms, at.completeness.moment
     return lag_of_steps(at, steps, moments=moments, until=until, max_age_ms=within, is_timed=is_timed)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, from_numbers, numbers_or, to_numbers
+from streaming.common.arrays import Index, from_mask, from_numbers, numbers_or, to_numbers
 from streaming.model.schemas import KEY, SOURCE_PARTITION
 
 KEY_NAMES: Final = [field.name for field in KEY]
@@ -42,19 +42,30 @@ def key_codes(columns: Iterable[pa.ChunkedArray | pa.Array]) -> Index:
 
 
 def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[Index, pa.Array]:
-    """Return the index of each of n values among the distinct values, and these in order of appearance. No
-    value may be null.
+    """Return the index of each of n values among the distinct values, and these in order of appearance, or in
+    the order of the column's dictionary. No value may be null.
 
     >>> codes, values = numbered(pa.array(["b", "a", "b"]))
     >>> codes.tolist(), values.to_pylist()
     ([0, 1, 0], ['b', 'a'])
     """
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    chunks = chunked.dictionary_encode().chunks  # all share one dictionary, that of the last
+    is_encoded = pa.types.is_dictionary(chunked.type)
+    chunks = (chunked.unify_dictionaries() if is_encoded else chunked.dictionary_encode()).chunks
     if not chunks:
-        return np.empty(0, np.int64), pa.nulls(0, column.type)  # `pa.array` would import pandas
+        kind = chunked.type.value_type if is_encoded else chunked.type
+        return np.empty(0, np.int64), pa.nulls(0, kind)  # `pa.array` would import pandas
     codes = np.concatenate([to_numbers(chunk.indices) for chunk in chunks]).astype(np.int64)
-    return codes, chunks[-1].dictionary
+    values = chunks[-1].dictionary  # all chunks share it
+    return _of_used(codes, values) if is_encoded else (codes, values)
+
+
+def _of_used(codes: Index, values: pa.Array) -> tuple[Index, pa.Array]:
+    """Leave out the values without a row, which a dictionary may have."""
+    is_used = np.bincount(codes, minlength=len(values)) > 0
+    if is_used.all():
+        return codes, values
+    return (np.cumsum(is_used) - 1)[codes], values.filter(from_mask(is_used))
 
 
 def firsts(codes: Index) -> Index:

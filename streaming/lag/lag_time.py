@@ -12,7 +12,7 @@ may have arrived at any time of that gap.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.log_ranges import LAG, TIMED, lag
 from streaming.lag.samples import NONE, Samples
+
+EACH: Final = slice(None)
+"""In place of numbers of rows: each row once."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +42,34 @@ class Ends:
     max_age_ms: int
 
     @classmethod
-    def of(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
-        """Find the newest sample of each of n rows (topic, partition) up to its moment (ms).
+    def of(
+        cls,
+        rows: pa.Table,
+        samples: pa.Table,
+        moments: Index,
+        *,
+        max_age_ms: int,
+        numbers: Index | slice = EACH,
+    ) -> Self:
+        """Find the newest sample of each of n rows (topic, partition) up to its moment (ms); with `numbers`
+        (n) there is a moment for each of n row numbers instead.
 
         `samples` (topic, topic_id, partition, sampled_at, log_end) come in any order. `rows` may have a
         column topic_id (null: not known): samples of a topic with another id do not count.
         """
         held = Samples.of(samples)
-        newest = held.newest_until(held.places.codes_of(rows), moments)
+        newest = held.newest_until(held.places.codes_of(rows)[numbers], moments)
         at = np.append(held.at, NONE)[newest]
         is_known = (newest != NONE) & (moments - at <= max_age_ms)
         if "topic_id" in rows.schema.names:
-            is_known &= held.may_have_id(newest, held.id_codes(rows["topic_id"]))
+            is_known &= held.may_have_id(newest, held.id_codes(rows["topic_id"])[numbers])
         return cls(at, at, np.append(held.ends, 0)[newest], is_known, max_age_ms)
+
+    @classmethod
+    def unknown(cls, count: int) -> Self:
+        """Return ends of n rows of which none is known."""
+        never = np.full(count, NONE, np.int64)
+        return cls(never, never, never, np.zeros(count, np.bool_), 0)
 
     @classmethod
     def around(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
@@ -69,7 +87,7 @@ class Ends:
 
 
 class OffsetsOverTime:
-    """The committed offsets of n positions (`KEY` and committed_offset) at earlier moments.
+    """The committed offsets of n keys (`KEY`) at earlier moments.
 
     `changes` (`KEY`, offset_before, written_at, sequence) are those written since these moments, in any
     order; older ones do no harm. The offset as of a moment is the offset_before of the first change written
@@ -78,10 +96,8 @@ class OffsetsOverTime:
     never compared with a newer commit.
     """
 
-    def __init__(self, positions: pa.Table, changes: pa.Table) -> None:
-        self._offsets = numbers_or(positions["committed_offset"], 0)
-        self._is_there = to_mask(positions["committed_offset"].is_valid())
-        self._codes, of_change = _common_codes(positions, changes)
+    def __init__(self, keys: pa.Table, changes: pa.Table) -> None:
+        self._codes, of_change = _common_codes(keys, changes)
         own = np.flatnonzero(of_change != NONE)
         order = own[np.lexsort((to_numbers(changes["sequence"])[own], of_change[own]))]
         written_at = to_numbers(to_milliseconds(changes["written_at"]))[order]
@@ -93,27 +109,30 @@ class OffsetsOverTime:
         before = changes["offset_before"]
         self._before = numbers_or(before, 0)[order], to_mask(before.is_valid())[order]
 
-    def at(self, numbers: Index, moments: Index) -> tuple[Index, Mask]:
-        """Return the offsets of m positions, by number, each at a moment (ms), and whether there was one."""
+    def at(
+        self, numbers: Index | slice, moments: Index, offsets: Index, is_there: Mask
+    ) -> tuple[Index, Mask]:
+        """Return the offsets of m keys, by number, each at a moment (ms), and whether there was one; the
+        same of a later moment, up to which the changes are known, are `offsets` and `is_there` (m)."""
         codes = self._codes[numbers]
         asked = codes * self._span + np.clip(moments - self._low, 0, self._span - 1)
         place = np.searchsorted(self._ranked, asked, side="right")
         moved = np.flatnonzero((codes != NONE) & (self._of_change[place] == codes))
-        offsets, is_there = self._offsets[numbers], self._is_there[numbers]
+        offsets, is_there = offsets.copy(), is_there.copy()
         offsets[moved], is_there[moved] = (values[place[moved]] for values in self._before)
         return offsets, is_there
 
 
-def _common_codes(positions: pa.Table, changes: pa.Table) -> tuple[Index, Index]:
-    """Number the keys of n positions and m changes alike; `NONE`: the key is not on the other side.
+def _common_codes(rows: pa.Table, changes: pa.Table) -> tuple[Index, Index]:
+    """Number the keys of n rows and m changes alike; `NONE`: the key is not on the other side.
 
     Only the keys of the shorter side are hashed together.
     """
-    if len(positions) < len(changes):
-        keys, of_position = Numbering.of(positions, KEY_NAMES)
-        return of_position, keys.codes_of(changes)
+    if len(rows) < len(changes):
+        keys, of_row = Numbering.of(rows, KEY_NAMES)
+        return of_row, keys.codes_of(changes)
     keys, of_change = Numbering.of(changes, KEY_NAMES)
-    return keys.codes_of(positions), of_change
+    return keys.codes_of(rows), of_change
 
 
 def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
@@ -121,7 +140,8 @@ def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
     of their log ends; committed_offset is null where there was none. `changes` as in `OffsetsOverTime`."""
     committed = rows["committed_offset"]
     if len(changes) and len(rows):
-        committed = from_numbers(*OffsetsOverTime(rows, changes).at(np.arange(len(rows)), ends.at))
+        newest = numbers_or(committed, 0), to_mask(committed.is_valid())
+        committed = from_numbers(*OffsetsOverTime(rows, changes).at(EACH, ends.at, *newest))
     return pa.table([rows["topic"], rows["partition"], committed], ["topic", "partition", "committed_offset"])
 
 

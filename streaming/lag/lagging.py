@@ -137,7 +137,9 @@ def _behind(
     if not is_known.any():
         return is_known, is_known, 0
     written = commits.read(groups_of(positions), int(sampled_at[is_known].min()) + 1)
-    offsets, is_there = OffsetsOverTime(positions, written).at(number, sampled_at)
+    newest = positions["committed_offset"]
+    later = numbers_or(newest, 0)[number], to_mask(newest.is_valid())[number]
+    offsets, is_there = OffsetsOverTime(positions, written).at(number, sampled_at, *later)
     is_known &= is_there
     is_behind: Mask = is_known & (lag_of(samples.ends[place], offsets) > min_lag)
     return is_behind, is_known, len(written)

@@ -3,7 +3,8 @@
 The tables are passed in as a `LagReader`, so queries, alerts and the server use the same code.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -16,9 +17,10 @@ from streaming.common.pieces import take
 from streaming.lag.habits import ASKED, Habits, PauseReader, Waits, groups_of
 from streaming.lag.health import Judging, has_stopped, with_columns
 from streaming.lag.health_rules import TOO_FEW_COMMITS, HealthRules
-from streaming.lag.lag_time import Ends, as_of_ends, with_lag
+from streaming.lag.lag_time import Ends, OffsetsOverTime, as_of_ends, with_lag
 from streaming.lag.runs import Commits
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS, NONE
+from streaming.lag.series import LagSeries, Series
 
 _LAST: Final = 2**63 - 1
 
@@ -52,6 +54,17 @@ class LagReader(PauseReader, Protocol):
         self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
     ) -> Iterable[pa.Table]:
         """Read the same commits in no order, piece by piece: all of them may be too many for memory."""
+
+
+class SeriesReader(Protocol):
+    """The tables as of one moment, for `lag_along`."""
+
+    def ends_at(self, topics: Collection[str], moments: Index, *, within_ms: int) -> pa.Table:
+        """Read the samples that `LagReader.newest_ends` would find at each of m moments (ms, rising), and
+        the rows about whole topics; other samples may be among them."""
+
+    def offset_times(self, positions: pa.Table, *, as_of: int) -> pa.Table:
+        """Read when the log ends passed positions; as for `LagReader`."""
 
 
 def topics_in(rows: pa.Table) -> list[str]:
@@ -103,23 +116,26 @@ def lag_of_steps(
 
 
 def lag_along(
-    at: LagReader,
-    rows: pa.Table,
-    commits: pa.Table,
-    *,
-    moments: Index,
-    max_age_ms: int,
-    is_timed: bool = True,
-) -> pa.Table:
-    """Add the columns `LAG` to n rows (`KEY`, committed_offset; n > 0), each as of its own moment (n ms);
-    unless `is_timed`, the two columns of the lag time are null.
+    at: SeriesReader, parts: Iterable[Series], commits: pa.Table, *, max_age_ms: int, is_timed: bool = True
+) -> Iterator[LagSeries]:
+    """Yield the lag of series with the same keys, each with at least one value; unless `is_timed`, without
+    the lag time. Samples are read for one series at a time.
 
-    `commits` are the commits of the rows (columns as read by `LagReader.commits`), in any order, with all
+    `commits` are the commits of the keys (columns as read by `LagReader.commits`), in any order, with all
     that were written after `max_age_ms` before the first moment."""
-    first, last = int(moments.min()), int(moments.max())
-    samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
-    ends = Ends.of(rows, samples, moments, max_age_ms=max_age_ms)
-    return _with_lag(at, rows, ends, commits, last, is_timed=is_timed)
+    over_time: OffsetsOverTime | None = None
+    for series in parts:
+        keys, moments, places = series.keys, series.at, series.places
+        over_time = over_time or OffsetsOverTime(keys, commits)
+        topics = topics_in(take(keys.select(["topic"]), series.present))
+        asked = series.moments[places.min() : places.max() + 1]
+        samples = at.ends_at(topics, asked, within_ms=max_age_ms)
+        ends = Ends.of(keys, samples, moments, max_age_ms=max_age_ms, numbers=series.numbers)
+        held = over_time.at(series.numbers, ends.at, series.offsets, series.is_readable)
+        found = LagSeries(series, ends, *held)
+        if is_timed:
+            found = replace(found, crossed=at.offset_times(found.positions(), as_of=int(asked[-1])))
+        yield found
 
 
 def _with_lag(

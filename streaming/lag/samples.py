@@ -13,8 +13,8 @@ from streaming.common.arrays import (
     Index,
     Mask,
     begins_run,
+    from_mask,
     from_numbers,
-    from_texts,
     numbers_or,
     to_mask,
     to_numbers,
@@ -44,14 +44,21 @@ class Places:
     def of(cls, rows: pa.Table) -> tuple[Self, Index]:
         """Number the distinct topic partitions of n rows (topic, partition; no nulls). Return the places
         and n codes."""
-        codes, topics = numbered(rows["topic"])
-        own, keys = numbered(from_numbers(_joined(codes, rows["partition"])))
-        return cls(topics, keys), own
+        return cls.of_topics(*numbered(rows["topic"]), _numbers_of(rows["partition"]))
+
+    @classmethod
+    def of_topics(cls, codes: Index, topics: pa.Array, partitions: Index) -> tuple[Self, Index]:
+        """As `of`, of n rows whose topics are numbered: the names by code."""
+        joined = _joined(codes, partitions)
+        starts = np.flatnonzero(begins_run(joined))  # rows of files are in order: few values to be hashed
+        own, keys = numbered(from_numbers(joined[starts]))
+        return cls(topics, keys), np.repeat(own, np.diff(starts, append=len(joined)))
 
     def codes_of(self, rows: pa.Table) -> Index:
         """Return the codes of the topic partitions of n rows, `NONE` for other partitions."""
         topics = numbers_or(_index_in(rows["topic"], self.topics), NONE)
-        return numbers_or(_index_in(from_numbers(_joined(topics, rows["partition"])), self.keys), NONE)
+        joined = from_numbers(_joined(topics, _numbers_of(rows["partition"])))
+        return numbers_or(_index_in(joined, self.keys), NONE)
 
 
 @dataclass(frozen=True)
@@ -78,15 +85,25 @@ class Samples:
         Rows without a partition or a log end are no samples. Rows without a partition record the id of the
         topic at a time, and without an id that the topic did not exist.
         """
-        is_end = pc.and_(pc.is_valid(rows["log_end"]), pc.is_valid(rows["partition"]))
-        over_at = _over_at(rows)[to_mask(is_end)]
-        rows = rows.filter(is_end)
-        places, codes = Places.of(rows)
-        at = to_numbers(to_milliseconds(rows["sampled_at"]))
-        order = np.lexsort((at, codes))
-        codes, at, ends = codes[order], at[order], to_numbers(rows["log_end"])[order]
+        topics, names = numbered(rows["topic"])
         ids, id_names = _id_codes(rows["topic_id"])
-        return cls(places, codes, at, ends, ids[order], id_names, over_at[order], _ranked(codes, at, at))
+        at = to_numbers(to_milliseconds(rows["sampled_at"]))
+        is_of_topic = ~to_mask(rows["partition"].is_valid())
+        over_at = _over_at(topics, ids, at, is_of_topic)
+        is_end = to_mask(rows["log_end"].is_valid()) & ~is_of_topic
+        ends, partitions = (numbers_or(rows[name], 0) for name in ("log_end", "partition"))
+        columns = [topics, partitions, at, ends, ids, over_at]
+        if not is_end.all():
+            columns = [column[is_end] for column in columns]
+        topics, partitions, at, *columns = columns
+        places, codes = Places.of_topics(topics, names, partitions)
+        ranked = _ranked(codes, at, at)
+        columns = [codes, at, *columns, ranked]
+        if np.any(ranked[1:] < ranked[:-1]):
+            order = np.argsort(ranked, kind="stable")
+            columns = [column[order] for column in columns]
+        codes, at, ends, ids, over_at, ranked = columns
+        return cls(places, codes, at, ends, ids, id_names, over_at, ranked)
 
     def newest_until(self, codes: Index, moments: Index) -> Index:
         """Return the number of the newest sample of n places up to each moment (ms). It is `NONE` also
@@ -221,8 +238,13 @@ def passed_between(
     return np.where(above_at - below_at <= max_age_ms, passed, below_at)
 
 
-def _joined(codes: Index, partitions: pa.ChunkedArray) -> Index:
-    keys: Index = codes << 32 | to_numbers(partitions.cast(pa.int64())) & 0xFFFF_FFFF
+def _numbers_of(column: pa.ChunkedArray) -> Index:
+    """Return n int32 as int64; `ValueError` if any of them is null."""
+    return to_numbers(column.cast(pa.int64()))
+
+
+def _joined(codes: Index, partitions: Index) -> Index:
+    keys: Index = codes << 32 | partitions & 0xFFFF_FFFF
     return keys
 
 
@@ -232,22 +254,26 @@ def _index_in(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> pa.Chunke
 
 def _id_codes(ids: pa.ChunkedArray) -> tuple[Index, pa.Array]:
     """Number topic ids (`NONE`: null); return also the ids by number."""
-    codes, names = numbered(pc.if_else(ids.is_valid(), ids, from_texts([""])[0]))
-    own: Index = np.where(to_mask(pc.is_valid(ids)), codes, NONE)
+    is_known = to_mask(ids.is_valid())
+    codes, names = numbered(ids if is_known.all() else ids.filter(from_mask(is_known)))
+    own = np.full(len(ids), NONE, np.int64)
+    own[is_known] = codes
     return own, names
 
 
-def _over_at(rows: pa.Table) -> Index:
-    """Return for n rows the first later moment (ms) at which their topic was sampled as gone or with
-    another id (`_NEVER`: there is none). A row with an unknown id ends only where the topic is gone."""
-    codes, names = numbered(rows["topic"])
-    (ids, _), at = _id_codes(rows["topic_id"]), to_numbers(to_milliseconds(rows["sampled_at"]))
-    state = np.where((ids == NONE) & to_mask(pc.is_null(rows["partition"])), _GONE, ids)
-    over_at = np.full(len(rows), _NEVER, np.int64)
-    last = np.full(len(names), NONE, np.int64)
+def _over_at(codes: Index, ids: Index, at: Index, is_of_topic: Mask) -> Index:
+    """Return for n rows (`codes` of their topics, `ids`, times in ms) the first later moment (ms) at which
+    their topic was sampled as gone or with another id (`_NEVER`: there is none). A row with an unknown id
+    ends only where the topic is gone.
+
+    `is_of_topic`: the row is about a topic as a whole, which is gone if the row has no id."""
+    state = np.where((ids == NONE) & is_of_topic, _GONE, ids)
+    over_at = np.full(len(at), _NEVER, np.int64)
+    last = np.full(codes.max(initial=NONE) + 1, NONE, np.int64)
     known = np.flatnonzero(state != NONE)
-    last[codes[known]] = state[known]
-    if (last[codes[known]] == state[known]).all() and _GONE not in last:
+    of_known, states = (codes, state) if len(known) == len(at) else (codes[known], state[known])
+    last[of_known] = states
+    if _GONE not in last and (last[of_known] == states).all():
         return over_at
     events = known[np.lexsort((at[known], codes[known]))]
     of_topic, event_at = codes[events], at[events]

@@ -34,7 +34,16 @@ _OF_FACTS: Final = (
 )
 """`_OF_KEY` are the columns of offsets that are always read, `_OF_FACTS` those that facts depend on."""
 
-_SAMPLES_AT_ONCE: Final = 1_000_000  # 200 MB
+_OF_COMMITS: Final = pa.schema(
+    [
+        OFFSETS.field(name)
+        for name in (*_OF_KEY, "committed_offset", "unreadable_source_offset", "commit_timestamp")
+    ]
+)
+
+_BASE: Final = COMMITS.append(pa.field("sequence", pa.int64()))
+
+_SAMPLES_AT_ONCE: Final = 2_000_000  # 200 MB
 
 
 def view(
@@ -119,11 +128,11 @@ def base_commits(
     moment: int,
 ) -> pa.Table:
     """Read the committed offsets of groups and topics at a moment (ms), of loaded offsets partitions, as
-    commits (schema `COMMITS`); none if the history starts later."""
+    commits (schema `COMMITS`, and sequence: null); none if the history starts later."""
     try:
-        offsets = about.of_loaded(at.written_by(moment).offsets(groups, topics))
+        offsets = about.of_loaded(at.written_by(moment).offsets(groups, topics, columns=_OF_COMMITS))
     except HistoryGoneError:
-        return COMMITS.empty_table()
+        return _BASE.empty_table()
     is_readable = pc.is_null(offsets["unreadable_source_offset"])
     columns = [
         *(offsets[field.name] for field in list(COMMITS)[:3]),
@@ -131,8 +140,9 @@ def base_commits(
         offsets["commit_timestamp"],
         pa.nulls(len(offsets), TIMESTAMP),
         from_mask(np.zeros(len(offsets), np.bool_)),
+        pa.nulls(len(offsets), pa.int64()),
     ]
-    return pa.table(columns, COMMITS.names).cast(COMMITS)
+    return pa.table(columns, _BASE.names).cast(_BASE)
 
 
 def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> pa.Table:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import to_numbers
+from streaming.common.arrays import no_rows, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes
 from streaming.common.times import iso
 from streaming.common.timestamps import to_milliseconds
@@ -74,16 +74,21 @@ def removed(
     gone = of_topics(about.of_loaded(at.removals(named)), topics)
     gone = gone.append_column("is_last", _is_last(gone))
     gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
+    return Listing(
+        _with_current(at, gone) if len(gone) else no_rows(REMOVED),
+        about,
+        remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
+    )
+
+
+def _with_current(at: Snapshot, gone: pa.Table) -> pa.Table:
+    """Return removals (schema `REMOVED`), the newest first, with the current offsets of their keys."""
     live = at.offsets(pc.unique(gone["group"]).to_pylist(), columns=_LIVE).select(_JOINED)
     live = live.append_column("is_back", pa.repeat(True, len(live)))
     rows = gone.join(live, keys=KEY_NAMES, join_type="left outer").select(REMOVED.names).cast(REMOVED)
     is_back = rows["is_back"].fill_null(False)
     rows = rows.set_column(rows.schema.get_field_index("is_back"), REMOVED.field("is_back"), is_back)
-    return Listing(
-        rows.sort_by(_NEWEST_FIRST),
-        about,
-        remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
-    )
+    return rows.sort_by(_NEWEST_FIRST)
 
 
 def _is_last(gone: pa.Table) -> pa.Array:

@@ -237,7 +237,7 @@ def commits_by_hour(
     sequence (schema `COMMITS_BY_HOUR`), in order."""
     rows = select(
         f"""
-        SELECT date_trunc('hour', "batch_time") AS "hour", sum("{COMMITS.name}") AS "commits",
+        SELECT date_bin(INTERVAL '1 hour', "batch_time") AS "hour", sum("{COMMITS.name}") AS "commits",
             count(*) AS "changes"
         FROM changes WHERE {_of_offsets(groups, up_to, since, topics=topics)}
         GROUP BY 1 ORDER BY 1

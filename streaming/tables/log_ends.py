@@ -19,7 +19,17 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
-from streaming.common.arrays import Index, Mask, from_mask, from_texts, no_rows, to_mask, to_numbers
+from streaming.common.arrays import (
+    Index,
+    Mask,
+    begins_run,
+    from_mask,
+    from_texts,
+    no_rows,
+    numbers_or,
+    to_mask,
+    to_numbers,
+)
 from streaming.common.keys import firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of
@@ -43,13 +53,20 @@ TOPICS_OVER_TIME: Final = pa.schema(
 )
 """The times at which topic names were seen with an id."""
 
+_WITH_DICTIONARIES: Final = pa.schema(
+    [
+        pa.field(field.name, pa.dictionary(pa.int32(), field.type)) if field.type == pa.string() else field
+        for field in NEWEST_ENDS
+    ]
+)
+
 NEWEST_WITHIN_MS: Final = 15 * MINUTE_MS
 """A partition has no newest end when its newest sample is older than the newest of all samples by more than
 this, unless the caller asks for older ones."""
 
 Topics = Sequence[str] | None  # sorted; None: all
 Batches = list[pa.RecordBatch]
-Condition = Callable[[pa.RecordBatch], pa.Array]
+Condition = Callable[[pa.RecordBatch], pa.Array | None]  # None: true of all rows
 _DICTIONARIES: Final = ["topic", "topic_id"]
 
 _COLUMNS: Final = [*NEWEST_ENDS.names, "error"]
@@ -57,6 +74,8 @@ _WHOLE_BYTES: Final = 1024 * 1024  # up to this size a file is read at once: a r
 _HELD_BYTES: Final = 128 * 1024  # up to this size its rows are cached: a round of 20,000 partitions
 _RECENT: Final = RecentFiles(16 * 1024 * 1024)
 _ROWS_TOGETHER: Final = 500_000  # of small files
+_HELD_ROWS: Final = 2_000_000  # for one answer: 80 MB
+_FEW_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +115,9 @@ class SampleFiles:
         self._root = table.table_uri
         self.files: Final = _files_of(table)
         self._topics: Topics = None
+        self._names = from_texts([])  # `_topics`
         self._rows: dict[str, Batches] = {}  # of `_topics`, by path
-        self._left = _ROWS_TOGETHER
+        self._left = _HELD_ROWS
 
     def between(self, since: int | None, until: int, topics: Sequence[str] | None = None) -> list[SampleFile]:
         """Return the files that may have rows sampled between two moments (ms, inclusive), of topics (sorted;
@@ -126,14 +146,16 @@ class SampleFiles:
         yield from _in_one(held)
 
     def _of_topics(self, file: SampleFile, topics: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read the rows of topics in a file, and cache them while the same topics are asked for."""
+        """Read the rows of topics in a file, and cache them while the same topics are asked for. A few other
+        rows may be among them."""
         if topics != self._topics:
-            self._topics, self._rows, self._left = topics, {}, _ROWS_TOGETHER
-        held = self._rows  # another question, between two batches, may replace it
+            self._topics, self._names = topics, from_texts(topics)
+            self._rows, self._left = {}, _HELD_ROWS
+        held, wanted = self._rows, self._names  # another question, between two batches, may replace it
         if (cached := held.get(file.path)) is not None:
             yield from cached
             return
-        rows, wanted = list[pa.RecordBatch](), from_texts(topics)
+        rows = list[pa.RecordBatch]()
         is_large = file.size > _WHOLE_BYTES
         for batch in self.batches(file, _COLUMNS, topics=topics) if is_large else self._whole(file):
             own = _chosen(batch, wanted)
@@ -192,26 +214,62 @@ def newest_ends(
     that were gone or recreated afterwards.
     """
     wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
-    rows = _rows_between(samples, wanted, as_of - within_ms, as_of)
-    if not pc.all(_has_id(rows), min_count=0).as_py():
-        return _newest(rows)
-    if (latest := _latest(samples, as_of)) is None:
-        return no_rows(NEWEST_ENDS)
-    return _newest(_rows_between(samples, wanted, latest - within_ms, latest))
+    rows = _where(samples, wanted, as_of - within_ms, as_of, _is_relevant)
+    return _newest_of(rows, samples, wanted, as_of, within_ms)
 
 
 def ends_between(
     samples: SampleFiles, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0
 ) -> pa.Table:
-    """Return the samples (schema `NEWEST_ENDS`) of topics (None: all) after `since` and up to `until` (ms),
-    and the newest samples up to `since`, as `newest_ends` does; in no order.
+    """Return the samples (schema `NEWEST_ENDS`, with names in dictionaries) of topics (None: all) after
+    `since` and up to `until` (ms), and the newest samples up to `since`, as `newest_ends` does; in no order.
 
     Rows about whole topics are among them (`partition` and `log_end` null): `topic_id` is the topic's id;
     null: the topic is gone.
     """
-    rows = _rows_between(samples, None if topics is None else sorted(set(topics)), since + 1, until)
-    before = newest_ends(samples, topics, as_of=since, within_ms=within_ms)
-    return pa.concat_tables([before, rows.select(NEWEST_ENDS.names).cast(NEWEST_ENDS)])
+    return _ends(samples, topics, since, until, within_ms, lambda batch: None)
+
+
+def ends_at(
+    samples: SampleFiles, topics: Collection[str] | None, moments: Index, *, within_ms: int = 0
+) -> pa.Table:
+    """Return what `ends_between` does from the first to the last of m moments (ms, rising), without samples
+    after which the same partition of the same topic has another one before the next moment."""
+    first, last = int(moments[0]), int(moments[-1])
+    return _ends(samples, topics, first, last, within_ms, partial(_is_last, moments=moments))
+
+
+def _ends(
+    samples: SampleFiles,
+    topics: Collection[str] | None,
+    since: int,
+    until: int,
+    within_ms: int,
+    matches: Condition,
+) -> pa.Table:
+    """Return what `ends_between` does; of the samples after `since` only those that match `matches`."""
+    wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
+    rows = _where(samples, wanted, since - within_ms, until, _is_relevant)
+    is_later = [pc.greater(batch["sampled_at"], timestamp(since)) for batch in rows]
+    before = [batch.filter(pc.invert(mask)) for batch, mask in zip(rows, is_later, strict=True)]
+    newest = _newest_of(before, samples, wanted, since, within_ms).cast(_WITH_DICTIONARIES)
+    later = [
+        batch.select(NEWEST_ENDS.names).filter(_all(mask, matches(batch)))
+        for batch, mask in zip(rows, is_later, strict=True)
+    ]
+    return pa.concat_tables([newest, pa.Table.from_batches(later, _WITH_DICTIONARIES)])
+
+
+def _is_last(batch: pa.RecordBatch, moments: Index) -> pa.Array:
+    """Return for n rows whether the next row is not a later one of the same partition, topic and topic id up
+    to the same of m moments (ms, rising)."""
+    at = milliseconds(batch["sampled_at"])
+    same = [np.searchsorted(moments, at), numbers_or(batch["partition"], 0)]
+    same += [numbers_or(batch[name].indices, -1) for name in _DICTIONARIES]
+    is_sample = to_mask(batch["partition"].is_valid())
+    is_last = begins_run(*same)
+    is_last[1:] |= ~is_sample[1:] | ~is_sample[:-1] | (at[1:] < at[:-1])
+    return from_mask(np.append(is_last[1:], True)[: len(batch)])
 
 
 def topics_over_time(samples: SampleFiles, topics: Collection[str] | None, *, as_of: int) -> pa.Table:
@@ -254,13 +312,6 @@ def _latest_in(samples: SampleFiles, file: SampleFile, as_of: int) -> int:
     return int(times[times <= as_of].max())
 
 
-def _rows_between(samples: SampleFiles, topics: Sequence[str] | None, since: int, until: int) -> pa.Table:
-    """Read the samples with a log end between two moments (ms), and the rows about whole topics with an id or
-    gone. Names are dictionaries."""
-    rows = _where(samples, topics, since, until, _is_relevant)
-    return _with_names_once(rows) if rows else as_table(rows, _COLUMNS)
-
-
 def _where(
     samples: SampleFiles, topics: Topics, since: int | None, until: int, matches: Condition
 ) -> Batches:
@@ -268,20 +319,25 @@ def _where(
     from the beginning."""
     files = [file for file in samples.between(since, until, topics) if since is not None or file.topic_rows]
     last, first = timestamp(until), None if since is None else timestamp(since)
-    return [
-        batch.filter(
-            _all(
-                _is_wanted(batch, topics),
-                None if first is None else pc.greater_equal(batch["sampled_at"], first),
-                pc.less_equal(batch["sampled_at"], last),
-                matches(batch),
-            )
+    names = None if topics is None else from_texts(topics)
+
+    def chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
+        mask = _all(
+            None if names is None else is_about(batch, names),
+            None if first is None else pc.greater_equal(batch["sampled_at"], first),
+            pc.less_equal(batch["sampled_at"], last),
+            matches(batch),
         )
-        for batch in samples.joined(files, _COLUMNS, topics=topics, of_topics=since is None)
+        return batch if mask.true_count == len(batch) else batch.filter(mask)  # most batches are whole
+
+    return [
+        chosen(batch) for batch in samples.joined(files, _COLUMNS, topics=topics, of_topics=since is None)
     ]
 
 
-def _is_relevant(rows: pa.RecordBatch) -> pa.Array:
+def _is_relevant(rows: pa.RecordBatch) -> pa.Array | None:
+    if not rows["log_end"].null_count:
+        return None
     return pc.or_(pc.or_(pc.is_valid(rows["log_end"]), _is_gone(rows)), _has_id(rows))
 
 
@@ -294,8 +350,19 @@ def _is_gone(rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
     return pc.and_(pc.is_null(rows["partition"]), is_gone)
 
 
-def _newest(rows: pa.Table) -> pa.Table:
+def _newest_of(rows: Batches, samples: SampleFiles, topics: Topics, as_of: int, within_ms: int) -> pa.Table:
+    """Return what `newest_ends` does, given the `rows` of the topics (sorted; None: all) within `within_ms`
+    before `as_of` (ms)."""
+    if not all(pc.all(_has_id(batch), min_count=0).as_py() for batch in rows):
+        return _newest(rows)
+    if (latest := _latest(samples, as_of)) is None:
+        return no_rows(NEWEST_ENDS)
+    return _newest(_where(samples, topics, latest - within_ms, latest, _is_relevant))
+
+
+def _newest(batches: Batches) -> pa.Table:
     """Return the newest sample of each partition, except of topics that were gone or recreated after it."""
+    rows = _with_names_once(batches) if batches else as_table(batches, _COLUMNS)
     samples = rows.filter(pc.is_valid(rows["log_end"]))
     if len(samples) == 0:
         return no_rows(NEWEST_ENDS)
@@ -356,10 +423,6 @@ def _all(*masks: pa.Array | None) -> pa.Array:
     return first
 
 
-def _is_wanted(batch: pa.RecordBatch, topics: Sequence[str] | None) -> pa.Array | None:
-    return None if topics is None else is_about(batch, from_texts(topics))
-
-
 def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
     """Return for n rows of `SampleFiles.batches` whether each is of one of the topics."""
     column = batch["topic"]
@@ -367,8 +430,11 @@ def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
 
 
 def _chosen(batch: pa.RecordBatch, topics: pa.Array) -> pa.RecordBatch:
-    is_small = len(batch) < 1_000  # of few rows, other topics may stay
-    return batch if is_small else batch.filter(is_about(batch, topics))
+    """Leave out the rows of other topics, unless they are few."""
+    if len(batch) < _FEW_ROWS:
+        return batch
+    is_own = is_about(batch, topics)
+    return batch if is_own.true_count > len(batch) - _FEW_ROWS else batch.filter(is_own)
 
 
 def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Table:

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from streaming.common.arrays import to_numbers
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of, from_ms, iso, start_of, to_ms
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.completeness import read_until
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress, Progress, Reached
 from streaming.model.schemas import CHANGES
-from streaming.tables.select import select, written_after, written_until
+from streaming.tables.select import between, select, written_until
 
 HISTORY_TRANSACTION: Final = "offsetlake.history"
 """The application id under which `changes` keeps the first complete day (days since 1970)."""
@@ -101,10 +103,12 @@ def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observati
     """
     if newest.heartbeat <= moment:
         return Observation(newest, _gap(newest.heartbeat, None, moment))
-    row = _last_row(changes, moment)
-    if row is None:
+    sequence, following = _around(changes, moment)
+    if sequence is None:
         raise _history_gone(changes, newest, moment)
-    following = _first_time_after(changes, moment)
+    # if the clock was set back, the row with the highest sequence may be far from the moment
+    row = _newest_row(changes, f'{written_until(moment)} AND "sequence" >= {sequence}')
+    assert row is not None
     following = newest.heartbeat if following is None else min(following, newest.heartbeat)
     progress = _progress(row, newest)
     return Observation(progress, _gap(progress.heartbeat, following, moment))
@@ -129,13 +133,18 @@ def _gap(start: int, end: int | None, moment: int) -> Gap | None:
     return Gap(start, end) if length > GAP_MS else None
 
 
-def _last_row(changes: DeltaTable, moment: int) -> dict[str, Any] | None:
-    by_then = written_until(moment)
-    for window in _WINDOWS_MS:
-        found = _newest_row(changes, f"{written_after(moment - window)} AND {by_then}")
-        if found is not None:  # if the clock was set back since, there is a newer row
-            return _newest_row(changes, f'{by_then} AND "sequence" > {found["sequence"]}') or found
-    return _newest_row(changes, by_then)
+def _around(changes: DeltaTable, moment: int) -> tuple[int | None, int | None]:
+    """Return the highest sequence among rows shortly before a moment (ms), and the time (ms) of the first row
+    after it; None: there is no row."""
+    for condition in (*(between("batch_time", moment - near, moment + near) for near in _WINDOWS_MS), "true"):
+        sql = f"""SELECT "sequence", "batch_time" FROM changes WHERE "kind" = 'progress' AND {condition}"""
+        rows = select(sql, changes=changes)
+        sequences, times = to_numbers(rows["sequence"]), to_numbers(to_milliseconds(rows["batch_time"]))
+        is_after = times > moment
+        if 0 < np.count_nonzero(is_after) < len(rows):
+            break
+    before, after = sequences[~is_after], times[is_after]
+    return int(before.max()) if len(before) else None, int(after.min()) if len(after) else None
 
 
 def _newest_row(changes: DeltaTable, condition: str) -> dict[str, Any] | None:
@@ -148,21 +157,6 @@ def _newest_row(changes: DeltaTable, condition: str) -> dict[str, Any] | None:
     )
     schema = pa.schema([CHANGES.field(name) for name in ("sequence", "batch_time", "progress")])
     return next(iter(rows.cast(schema).to_pylist()), None)
-
-
-def _first_time_after(changes: DeltaTable, moment: int) -> int | None:
-    later = written_after(moment)
-    for window in _WINDOWS_MS:
-        found = _one_time(changes, f"{later} AND {written_until(moment + window)}")
-        if found is not None:
-            return found
-    return _one_time(changes, later)
-
-
-def _one_time(changes: DeltaTable, condition: str) -> int | None:
-    sql = f"""SELECT min("batch_time") AS "t" FROM changes WHERE "kind" = 'progress' AND {condition}"""
-    found: int | None = to_milliseconds(select(sql, changes=changes)["t"])[0].as_py()
-    return found
 
 
 def _history_gone(changes: DeltaTable, newest: Progress, moment: int) -> HistoryGoneError:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from streaming.common.arrays import from_numbers, from_texts, no_rows
+from streaming.common.arrays import Index, from_numbers, from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
 from streaming.common.timestamps import to_timestamps
 from streaming.common.topics import TopicPartitions, of_topics
@@ -44,6 +44,7 @@ from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
     SampleFiles,
+    ends_at,
     ends_between,
     gone_at,
     newest_ends,
@@ -187,6 +188,8 @@ class Snapshot:
         self.is_past: Final = as_of is not None
         self._tables, self._changes = tables, tables.changes
         self._past = dict[int, Snapshot]()
+        self._written = dict[int, Progress]()
+        self._groups = dict[str, pa.Table]()
 
     def newest(self) -> "Snapshot":
         """Return the same tables as of their last batch."""
@@ -200,10 +203,13 @@ class Snapshot:
         return self._past[moment]
 
     def written_by(self, moment: int) -> "Snapshot":
-        """Return the same tables as of the last batch whose rows have times (batch_time) up to a moment (ms):
-        the state before the changes that were written after it. Raises `HistoryGoneError`."""
-        found = written_by(self._changes, self._tables.newest, moment)
-        return self.up_to(min(found, self.progress, key=lambda progress: progress.sequence))
+        """Return the same tables as of the last batch whose rows have times (batch_time) up to a moment (ms),
+        read once for each: the state before the changes that were written after it. Raises
+        `HistoryGoneError`."""
+        if moment not in self._written:
+            found = written_by(self._changes, self._tables.newest, moment)
+            self._written[moment] = min(found, self.progress, key=lambda progress: progress.sequence)
+        return self.up_to(self._written[moment])
 
     def up_to(self, progress: Progress) -> "Snapshot":
         """Return the same tables as of an earlier batch, given its progress."""
@@ -310,8 +316,12 @@ class Snapshot:
         return _of_topics(topics, lambda few: self._rows("offsets", groups, columns, few))
 
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
-        """Read the live groups (None: all; schema `GROUPS`), in no order."""
-        return self._rows("groups", groups)
+        """Read the live groups (None: all; schema `GROUPS`), in no order; a single one is read once."""
+        if groups is None or len(groups) != 1:
+            return self._rows("groups", groups)
+        if groups[0] not in self._groups:
+            self._groups[groups[0]] = self._rows("groups", groups)
+        return self._groups[groups[0]]
 
     def groups_before(self, groups: Sequence[str], *, until: int) -> pa.Table:
         """Read the named groups (schema `GROUPS`) as of the last batch at a past moment (ms); no rows if that
@@ -442,6 +452,13 @@ class Snapshot:
         if self.samples is None or (topics is not None and not topics):
             return no_rows(NEWEST_ENDS)
         return ends_between(self.samples, topics, since=since, until=until, within_ms=within_ms)
+
+    def ends_at(self, topics: Collection[str], moments: Index, *, within_ms: int = 0) -> pa.Table:
+        """Read the samples (schema `NEWEST_ENDS`) of topics that are the newest at some of m moments (ms,
+        rising); see `log_ends.ends_at`."""
+        if self.samples is None or not topics:
+            return no_rows(NEWEST_ENDS)
+        return ends_at(self.samples, topics, moments, within_ms=within_ms)
 
     def whole_since(self) -> int | None:
         """Return the moment (ms) before which changes were dropped; None: none were."""

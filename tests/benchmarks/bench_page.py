@@ -34,7 +34,7 @@ from streaming.serve.assessment.counters import Counters
 from streaming.serve.assessment.refresher import Refresher
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.memory.tailer import Tailer
-from streaming.serve.page.asked import PageCluster
+from streaming.serve.page.asked import HeldAnswers, PageCluster
 from streaming.serve.page.pages import VIEWS, Pages
 from streaming.serve.page.rate import CommitRate
 from streaming.settings.reading import read_settings
@@ -157,7 +157,12 @@ class Present:
 
     def cluster(self, tables: Tables) -> PageCluster:
         settings = read_settings(options={"tables.root": tables.root})
-        return ShownCluster(served=ServedCluster.of("", settings), rate=CommitRate(), present=self)
+        return ShownCluster(
+            served=ServedCluster.of("", settings),
+            rate=CommitRate(),
+            answers=HeldAnswers(repeated=0),  # each page is made
+            present=self,
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

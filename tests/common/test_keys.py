@@ -38,6 +38,19 @@ def test_values_are_numbered_in_the_order_in_which_they_come(names: list[str], c
     assert values.take(pa.array(codes)).to_pylist() == names
 
 
+def test_values_of_a_dictionary_keep_its_order_and_those_without_a_row_get_no_number() -> None:
+    chunks = [pa.array(names).dictionary_encode() for names in (["x", "b\0", "b", "b"], ["a", "b"])]
+    column = pa.chunked_array([chunks[0].slice(2), chunks[1]])
+    codes, values = numbered(column)
+    assert (codes.tolist(), values.to_pylist()) == ([0, 0, 1, 0], ["b", "a"])
+    codes, values = numbered(column.slice(0, 0))
+    assert (len(codes), len(values), values.type) == (0, 0, pa.string())
+    codes, values = numbered(pa.chunked_array([], column.type))
+    assert (len(codes), len(values), values.type) == (0, 0, pa.string())
+    with pytest.raises(ValueError, match="expected no null"):
+        numbered(pa.array(["a", None]).dictionary_encode())
+
+
 def test_an_array_and_a_column_without_chunks_are_numbered_too() -> None:
     assert numbered(pa.array(["b", "a", "b"]).slice(1))[0].tolist() == [0, 1]
     codes, values = numbered(pa.chunked_array([], pa.string()))

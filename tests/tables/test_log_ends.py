@@ -5,7 +5,9 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from log_end_rows import (
@@ -25,6 +27,7 @@ from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, from_ms
 from streaming.maintenance import samples
 from streaming.maintenance.compaction import compact
 from streaming.maintenance.maintenance import maintain
+from streaming.model.schemas import TOPIC_GONE
 from streaming.queries.sql import run_sql
 from streaming.tables import log_ends
 from streaming.tables.log_ends import (
@@ -32,6 +35,8 @@ from streaming.tables.log_ends import (
     NEWEST_WITHIN_MS,
     TOPICS_OVER_TIME,
     SampleFiles,
+    ends_at,
+    ends_between,
     newest_ends,
     topics_over_time,
 )
@@ -63,6 +68,40 @@ def crossing(
         "above_at": above and from_ms(FIRST + above[0] * MINUTE_MS),
         "above_end": above and above[1],
     }
+
+
+def listed(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def newest_among(rows: pa.Table, moment: int) -> dict[tuple[Any, ...], Any]:
+    """Return the last row of each partition and topic id up to a moment, and all rows about whole topics."""
+    found = sorted(rows.to_pylist(), key=lambda row: row["sampled_at"])
+    return {
+        (row["topic"], row["topic_id"], row["partition"] if row["partition"] is not None else repr(row)): row
+        for row in found
+        if row["sampled_at"] <= from_ms(moment)
+    }
+
+
+def expected_between(
+    sampled: list[Sample], topics: list[str] | None, since: int, until: int
+) -> list[dict[str, Any]]:
+    """Find the samples with a log end, and the rows about whole topics, between two moments."""
+    return [
+        {
+            "topic": one.topic,
+            "topic_id": one.topic_id,
+            "partition": one.partition,
+            "sampled_at": from_ms(one.at),
+            "log_start": one.start,
+            "log_end": one.end,
+        }
+        for one in sampled
+        if since < one.at <= until
+        and (topics is None or one.topic in topics)
+        and (one.end is not None or (one.partition is None and (one.topic_id or one.error == TOPIC_GONE)))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +168,16 @@ def test_a_row_about_a_topic_is_no_sample_of_its_ends(tables: Tables) -> None:
     )
     found = newest_ends(SampleFiles(tables.delta("log_ends")), None, as_of=later.at + NEWEST_WITHIN_MS)
     assert found["topic"].to_pylist() == ["b"]
+
+
+def test_a_row_about_a_topic_stays_beside_a_sample_of_its_partition_0(tables: Tables) -> None:
+    rows = [gone(FIRST + 1, "a"), Sample(FIRST + 2, "a", 0, 5, None), Sample(FIRST + 3, "a", 0, 6, None)]
+    tables.append_log_ends(rows_of(rows))
+    found = ends_at(SampleFiles(tables.delta("log_ends")), ["a"], np.array([FIRST, FIRST + MINUTE_MS]))
+    assert found.select(["partition", "log_end"]).to_pylist() == [
+        {"partition": None, "log_end": None},
+        {"partition": 0, "log_end": 6},
+    ]
 
 
 def test_files_whose_times_overlap_are_read_together(tables: Tables) -> None:
@@ -296,6 +345,17 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
             assert found.schema == NEWEST_ENDS
             in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
             assert in_order == expected_newest(sampled, topics, as_of)
+            until = as_of + 3 * HOUR_MS
+            between = ends_between(SampleFiles(table), topics, since=as_of, until=until)
+            assert listed(between.to_pylist()) == listed(
+                [*in_order, *expected_between(sampled, topics, as_of, until)]
+            )
+            exact = [one.at for one in sampled if as_of < one.at < until][::50]
+            moments = np.unique([as_of, as_of + HOUR_MS + 7, *exact, until])
+            few = ends_at(SampleFiles(table), topics, moments)
+            assert set(listed(few.to_pylist())) <= set(listed(between.to_pylist()))
+            for moment in moments.tolist():
+                assert newest_among(few, moment) == newest_among(between, moment)
     seen = [one for one in sampled if one.partition is None and one.topic_id]
     assert sorted(
         map(

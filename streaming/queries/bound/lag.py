@@ -1,8 +1,7 @@
 """Lag and health of groups, answered from one snapshot."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -19,11 +18,11 @@ from streaming.assessment.assess import (
 )
 from streaming.assessment.over_time import assess_health_changes, first_needed
 from streaming.assessment.owners import with_assigned
-from streaming.common.arrays import Index, Mask, from_mask, from_numbers, no_rows, to_mask, to_numbers
+from streaming.common.arrays import Index, Mask, from_mask, no_rows, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
-from streaming.common.timestamps import timestamp, to_milliseconds, to_timestamps
+from streaming.common.timestamps import timestamp, to_milliseconds
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.health import group_health, with_columns
 from streaming.lag.health_rules import HealthRules
@@ -33,7 +32,8 @@ from streaming.lag.recreated_topic import are_ids_known, contradictions, is_of_o
 from streaming.lag.restoring import restored
 from streaming.lag.rewinds import with_who
 from streaming.lag.runs import COMMITS, CommitRuns
-from streaming.lag.samples import MAX_SAMPLE_AGE_MS, NONE, Samples
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS, Samples
+from streaming.lag.series import LagSeries, Series, lag_sums, series_rows
 from streaming.lag.summary import By, lag_by, worst_positions
 from streaming.model.errors import MisuseError
 from streaming.queries import lag_rows
@@ -66,6 +66,10 @@ class SnapshotLagQueries:
     max_age_ms: int = MAX_SAMPLE_AGE_MS
     rules: HealthRules = field(default_factory=HealthRules)
 
+    @property
+    def _terms(self) -> Terms:
+        return Terms(max_age_ms=self.max_age_ms, rules=self.rules)
+
     # --- lag -------------------------------------------------------------------------------------------
 
     def list_offsets(
@@ -97,11 +101,8 @@ class SnapshotLagQueries:
     def with_since(self, summed: pa.Table, by: By, offsets: pa.Table, about: AsOf) -> pa.Table:
         """Append to rows of `lag_by` over these offsets since when each lags: the columns `LAGGING` of its
         position that is furthest behind."""
-        worst, terms = (
-            worst_positions(summed, by, offsets),
-            Terms(max_age_ms=self.max_age_ms, rules=self.rules),
-        )
-        return with_columns(summed, assess_lagging(self.at, worst, moment=about.moment, terms=terms))
+        worst = worst_positions(summed, by, offsets)
+        return with_columns(summed, assess_lagging(self.at, worst, moment=about.moment, terms=self._terms))
 
     def list_history(
         self,
@@ -125,7 +126,7 @@ class SnapshotLagQueries:
             steps = steps.filter(pc.is_in(steps["event"], value_set=pa.array(sorted(events), pa.string())))
         about = AsOf.at(groups, at)
         errors = about.loading_of(groups)
-        rows, about = self._along(steps, "batch_time", about, partial(assess_lag_of_steps, is_timed=is_timed))
+        rows, about = self._with_lag(steps, about, is_timed=is_timed)
         whole_since = at.whole_since()
         is_whole = since is not None and whole_since is not None and whole_since <= since
         return History(
@@ -148,34 +149,51 @@ class SnapshotLagQueries:
     ) -> Answer:
         """As `LagQueries.lag_over_time`; unless `is_timed`, the two columns of the lag time are null."""
         moments = self._moments(since, until, every_ms)
+        lags, about = self._lag_series(groups, topics, moments, is_timed=is_timed)
+        return Answer(series_rows(lags), about, about.loading_of(groups))
+
+    def lag_sums_over_time(
+        self,
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        since: int,
+        until: int | None = None,
+        every_ms: int,
+    ) -> Answer:
+        """Return the sums of the rows of `lag_over_time` at each moment, also at moments without rows (schema
+        `LAG_SUMS`)."""
+        moments = self._moments(since, until, every_ms)
+        lags, about = self._lag_series(groups, topics, moments, is_timed=False)
+        return Answer(lag_sums(lags, moments), about, about.loading_of(groups))
+
+    def _lag_series(
+        self,
+        groups: Sequence[str] | None,
+        topics: Sequence[TopicPartitions],
+        moments: Index,
+        *,
+        is_timed: bool,
+    ) -> tuple[Iterable[LagSeries], AsOf]:
+        """Return the lag of groups at moments (ms), one part of the topics at a time."""
         start, end = int(moments[0]), int(moments[-1])
         about = AsOf.at(groups, self.at)
-        read = self.at.commits(groups, topics, since=start - self.max_age_ms + 1)
+        read = self.at.commits(groups, topics, since=start - self.max_age_ms + 1, in_order=False)
         commits = self._commits(read, about, groups, topics, since=start, until=end)
-        runs, own = CommitRuns.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
-        numbered = own.append_column("number", from_numbers(np.arange(len(own))))
-        order = to_numbers(sorted_by(numbered, *KEY_NAMES)["number"])
-        if len(order) * len(moments) > _MOST_ROWS:
+        runs, keys = CommitRuns.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
+        if len(keys) * len(moments) > _MOST_ROWS:
             raise MisuseError(
-                f"expected at most {_MOST_ROWS} rows, found {len(order)} positions at {len(moments)} "
+                f"expected at most {_MOST_ROWS} rows, found {len(keys)} positions at {len(moments)} "
                 "moments. Name fewer groups or topics, or choose longer steps."
             )
-        keys, at = np.tile(order, len(moments)), np.repeat(moments, len(order))
-        lasts = runs.last_until(keys, at)
-        is_there = np.flatnonzero((lasts != NONE) & ~runs.is_removed[lasts])
-        lasts = lasts[is_there]
-        rows = take(own, keys[is_there])
-        columns = [
-            to_timestamps(from_numbers(at[is_there])),
-            *rows.columns,
-            from_numbers(runs.offsets[lasts], runs.is_readable[lasts]),
-            to_timestamps(from_numbers(runs.at[lasts])),
-        ]
-        table = pa.table(columns, ["at", *KEY_NAMES, "committed_offset", "commit_timestamp"])
-        table, about = self._along(
-            table, "at", about, partial(assess_lag_along, commits=read, is_timed=is_timed)
-        )
-        return Answer(table, about, about.loading_of(groups))
+        series = Series.of(runs, keys, moments)
+        if not len(present := series.present):
+            return [LagSeries.unknown(series)], about
+        parts, why_no_lag = _parts(take(keys, present), series.at)
+        if why_no_lag:
+            return [LagSeries.unknown(series)], replace(about, why_no_lag=why_no_lag)
+        some = (series.of_positions(present[part]) for part in parts)
+        return assess_lag_along(self.at, some, commits=read, terms=self._terms, is_timed=is_timed), about
 
     def names(self, groups: Sequence[str] | None = None) -> KnownNames:
         """Return the names that answers may contain: the live ones, and assigned topics and partitions
@@ -206,14 +224,14 @@ class SnapshotLagQueries:
         moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
         start, end = int(moments[0]), int(moments[-1])
         about, first = AsOf.at(groups, self.at), first_needed(start, self.rules)
-        read = self.at.commits(groups, topics, since=first + 1)
+        read = self.at.commits(groups, topics, since=first + 1, in_order=False)
         commits = self._commits(read, about, groups, topics, since=first, until=end)
         rows = assess_health_changes(
             self.at,
             commits,
             groups,
             moments=moments,
-            terms=Terms(max_age_ms=self.max_age_ms, rules=self.rules),
+            terms=self._terms,
             chosen=lambda keys: of_topics(about.of_loaded(keys), topics),
         )
         return Answer(rows, about, about.loading_of(groups))
@@ -289,10 +307,9 @@ class SnapshotLagQueries:
     def assessed(
         self, facts: Facts, groups: Sequence[str] | None, topics: Sequence[TopicPartitions]
     ) -> Answer:
-        terms = Terms(max_age_ms=self.max_age_ms, rules=self.rules)
         about = AsOf.at(groups, self.at)
         positions, own = lag_rows.positions(self.at, about, groups, topics)
-        rows = assess(self.at, positions, facts, moment=about.moment, terms=terms, groups=own)
+        rows = assess(self.at, positions, facts, moment=about.moment, terms=self._terms, groups=own)
         return Answer(rows, about, about.loading_of(groups))
 
     def _answer(
@@ -317,28 +334,27 @@ class SnapshotLagQueries:
         until: int,
     ) -> pa.Table:
         """Return the commits of groups between two moments (ms) among those that were `read`, and their
-        committed offsets before."""
+        committed offsets before: the columns `COMMITS`, and sequence."""
         base = lag_rows.base_commits(self.at, about, groups, topics, since)
         is_late = pc.greater(read["written_at"], timestamp(since))
         is_then = pc.and_(is_late, pc.less_equal(to_milliseconds(read["committed_at"]), until))
-        rows = about.of_loaded(read.filter(is_then)).select(COMMITS.names)
+        rows = about.of_loaded(read.filter(is_then)).select([*COMMITS.names, "sequence"])
         return pa.concat_tables([base, rows])
 
-    def _along(
-        self, rows: pa.Table, at: str, about: AsOf, assess_lag: Callable[..., pa.Table]
-    ) -> tuple[pa.Table, AsOf]:
-        """Add the columns `LAG` to rows, each as of its own moment, one part of the topics at a time."""
-        if not len(rows):
-            return with_log_ends(rows, {}), about
-        moments = to_numbers(to_milliseconds(rows[at]))
-        minutes = int(moments.max() - moments.min()) // MINUTE_MS + 1
-        parts, samples = lag_rows.parts_by_topic(rows, minutes=minutes)
-        if samples > MOST_SAMPLES:
-            needed = f"about {samples / 1e6:.0f} million samples of log ends"
-            why = f"{needed} would be read for it; name groups or topics, or a shorter time"
-            return with_log_ends(rows, {}), replace(about, why_no_lag=why)
-        terms = Terms(max_age_ms=self.max_age_ms)
-        found = [assess_lag(self.at, take(rows, part), moments=moments[part], terms=terms) for part in parts]
+    def _with_lag(self, steps: pa.Table, about: AsOf, *, is_timed: bool) -> tuple[pa.Table, AsOf]:
+        """Add the columns `LAG` to steps, one part of the topics at a time."""
+        if not len(steps):
+            return with_log_ends(steps, {}), about
+        moments = to_numbers(to_milliseconds(steps["batch_time"]))
+        parts, why_no_lag = _parts(steps, moments)
+        if why_no_lag:
+            return with_log_ends(steps, {}), replace(about, why_no_lag=why_no_lag)
+        found = [
+            assess_lag_of_steps(
+                self.at, take(steps, part), moments=moments[part], terms=self._terms, is_timed=is_timed
+            )
+            for part in parts
+        ]
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
@@ -358,3 +374,14 @@ class SnapshotLagQueries:
 
 def _in_order(answer: Answer) -> Answer:
     return replace(answer, rows=sorted_by(answer.rows, *KEY_NAMES))
+
+
+def _parts(rows: pa.Table, moments: Index) -> tuple[list[Index], str | None]:
+    """Split n rows (with topic and partition; n > 0) into parts as `parts_by_topic` does, for the samples of
+    the time of some moments (ms). The second value is the reason if these are too many to be read."""
+    minutes = int(moments.max() - moments.min()) // MINUTE_MS + 1
+    parts, samples = lag_rows.parts_by_topic(rows, minutes=minutes)
+    if samples <= MOST_SAMPLES:
+        return parts, None
+    needed = f"about {samples / 1e6:.0f} million samples of log ends"
+    return [], f"{needed} would be read for it; name groups or topics, or a shorter time"

@@ -120,3 +120,31 @@ def test_the_log_end_in_the_chart_of_an_offset_grows_as_the_log_does(steady: tup
             assert end is None, "no sample near enough"
         else:
             assert end == pytest.approx(written_until(min(at, last)), abs=PER_SECOND)
+
+
+def test_the_charts_of_a_group_have_sums_over_its_partitions(tmp_path: Path) -> None:
+    """Positions are summed only while there are all partitions: else the sum would jump."""
+    began = now_ms() // MINUTE_MS * MINUTE_MS - 50 * MINUTE_MS
+    made, live = new_tables(tmp_path / "tables"), Batch()
+    for minute in range(0, 50, 2):
+        at, end = began + minute * MINUTE_MS, 100 * minute + 7
+        own = offset(committed_offset=100 * minute, commit_timestamp=at)
+        batch: Batch = {("g", "t", number): own for number in range(1 if minute < 20 else 2)}
+        append(made, batch, live=live, now=at)
+        live |= batch
+        made.append_log_ends(rows_of([Sample(at + MINUTE_MS, "t", number, end) for number in range(2)]))
+    with opened(made, every_s=1) as endpoint:
+        page = HtmlPage.of(endpoint.ask("/group/history?group=g&span=hour").body)
+    charts = [json.loads(found) for one in page.elements if (found := one.attributes.get("data-chart"))]
+    lags, ends, offsets = (line["values"] for chart in charts for line in chart["lines"])
+    seen = [0, 0]
+    for number, at in enumerate(charts[0]["times"]):
+        minute = (at * 1_000 - began) / MINUTE_MS
+        committed, sampled = (100 * (int(minute - late) // 2 * 2) for late in (0, 1))
+        if 2 <= minute < 20:
+            assert (lags[number], ends[number], offsets[number]) == (7, None, None)
+            seen[0] += 1
+        elif 21 <= minute < 48:
+            assert (lags[number], ends[number], offsets[number]) == (14, 2 * (sampled + 7), 2 * committed)
+            seen[1] += 1
+    assert min(seen) > 10

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from markupsafe import Markup
 
 from streaming.assessment.assess import Facts
-from streaming.common.arrays import Index, no_rows, to_numbers
+from streaming.common.arrays import no_rows
 from streaming.common.times import HOUR_MS, iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.common.topics import TopicPartitions
@@ -37,7 +36,7 @@ from streaming.serve.page.view import Document, Page
 SPANS: Final = {"hour": HOUR_MS, "6 hours": 6 * HOUR_MS, "day": 24 * HOUR_MS, "week": 7 * 24 * HOUR_MS}
 _MOMENTS: Final = 120
 _LEAST_MOMENTS: Final = 4
-_MOST_POINTS: Final = 500_000
+_MOST_POINTS: Final = 250_000
 _MOST_CHANGES: Final = 500_000
 """Changes of offsets of a group that one page reads; of each, some 300 bytes are in memory."""
 
@@ -188,10 +187,11 @@ def history(asked: Asked) -> Page:
         hours = tables.at.commits_by_hour([group], since=min(first, start))
         wanted, start = start, readable_since(hours, start, end)
         every_ms = max(1, (end - start) // _moments(asked, group))
-        answer = tables.lag.lag_over_time([group], since=start, until=end, every_ms=every_ms, is_timed=False)
+        answer = tables.lag.lag_sums_over_time([group], since=start, until=end, every_ms=every_ms)
+        had_offsets = any(answer.rows["partitions"].to_pylist())
         bands, commits = state_bands(tables, group, start), _commits_by_hour(hours, first, end)
         events = _events(asked, tables, group, start)
-        if not bands and not len(answer.rows) and commits is None and not events:
+        if not bands and not had_offsets and commits is None and not events:
             raise NotFoundError(
                 f"group {group!r}: expected one with changes within the last week, found none as of "
                 f"{iso(end, 'seconds')}. See Removed."
@@ -206,7 +206,7 @@ def history(asked: Asked) -> Page:
                 "span": span,
                 "spans": list(SPANS),
                 "states": states(start, end, bands),
-                **_charts(answer.rows, np.append(np.arange(start, end, every_ms), end)),
+                **_charts(answer.rows),
                 "why_no_lag": answer.as_of.why_no_lag,
                 "cut_at": start if start > wanted else None,
                 "commits": commits,
@@ -368,34 +368,29 @@ def _moments(asked: Asked, group: str) -> int:
     return max(_LEAST_MOMENTS, min(_MOMENTS, _MOST_POINTS // max(1, partitions)))
 
 
-def _charts(rows: pa.Table, times: Index) -> dict[str, Chart | None]:
-    """Return the lag, and positions against log ends, at n moments (ms), summed over partitions.
+def _charts(sums: pa.Table) -> dict[str, Chart | None]:
+    """Return the lag, and positions against log ends, summed over partitions (schema `LAG_SUMS`).
 
-    A sum is unknown if the value of some partition is. Positions are unknown, too, while there are fewer
-    partitions than at other times: their sum would jump.
+    Positions are unknown, too, while there are fewer partitions than at other times: their sum would jump.
     """
-    if not len(rows):
-        return {"lag_chart": None, "position_chart": None}
-    places = np.searchsorted(times, to_numbers(to_milliseconds(rows["at"])))
-    counts = np.bincount(places, minlength=len(times))
+    at, partitions = to_milliseconds(sums["at"]).to_pylist(), sums["partitions"].to_pylist()
 
-    def summed(name: str, least: float, partitions: int) -> list[float | None]:
-        values = rows[name].to_numpy().astype(np.float64)
-        known = ~np.isnan(values)
-        sums = np.bincount(places[known], weights=np.maximum(values[known], least), minlength=len(times))
-        is_whole = (np.bincount(places[~known], minlength=len(times)) == 0) & (counts >= partitions)
-        return [float(value) if whole else None for value, whole in zip(sums, is_whole, strict=True)]
+    def positions(name: str) -> list[float | None]:
+        values = zip(sums[name].to_pylist(), partitions, strict=True)
+        return [value if count == max(partitions) else None for value, count in values]
 
-    at, most = times.tolist(), int(counts.max())
     return {
         "lag_chart": lines(
-            at, [Line(label="lag", kind="lag", values=summed("lag", 0, 1))], unit="records", from_zero=True
+            at,
+            [Line(label="lag", kind="lag", values=sums["lag"].to_pylist())],
+            unit="records",
+            from_zero=True,
         ),
         "position_chart": lines(
             at,
             [
-                Line(label="log end offset", kind="end", values=summed("log_end_offset", -1, most)),
-                Line(label="committed offset", kind="committed", values=summed("committed_offset", -1, most)),
+                Line(label="log end offset", kind="end", values=positions("log_end_offset")),
+                Line(label="committed offset", kind="committed", values=positions("committed_offset")),
             ],
             unit="offsets",
         ),
