@@ -17,6 +17,7 @@ from streaming.expiry.causes import Evidence, undecided, watched_since, with_cau
 from streaming.job.reporter import BatchReport
 from streaming.job.topic.reasons import RebuildNeededError
 from streaming.model.batch_to_write import BatchToWrite
+from streaming.model.completeness import loading_in
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress, Retention
 from streaming.model.schemas import CHANGES
@@ -39,6 +40,9 @@ Missed = Callable[[Progress, Mapping[int, int]], str | None]
 MAX_NAMED_GROUPS: Final = 500
 """Up to this many groups are read by name; for more, reading the whole tables is faster."""
 
+
+_LARGE: Final = 1_000_000
+"""Folded offsets from which on a fold takes as much memory and time as a batch of the first reading."""
 
 _MOST_IN_DOUBT: Final = 100
 """After this many commits that may have arrived, the tables are read to find out."""
@@ -128,6 +132,9 @@ class BatchWriter:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch; called by Spark, and again for the same batch after a crash."""
         started = time.monotonic()
+        if self.folded_offsets > _LARGE and loading_in(self.progress):
+            with self._folding:  # both at once would take too much memory, and each uses all cores
+                pass
         begun = self._begun()
         announce(begun, batch.sparkSession.sparkContext)
         try:

@@ -40,7 +40,7 @@ FOLD_TRANSACTION: Final = "offsetlake.fold"
 BUCKETS: Final = 16
 """Number of files of a folded table. Fixed for the life of a table root."""
 
-_HELD_BYTES: Final = 384 * 1024 * 1024
+_HELD_BYTES: Final = 256 * 1024 * 1024
 """Bytes of changes that a fold holds at a time; the changes of one bucket are always held together."""
 
 _SPLIT_BYTES: Final = 8 * 1024 * 1024
