@@ -213,6 +213,8 @@ class BatchWriter:
                     return 0
                 waiting = self._rows_since_fold
             folded = self._tables.fold()
+            if folded >= MANY_ROWS:
+                hand_over()
             self.folded_offsets = self._tables.folded_rows("offsets")
             with self._lock:
                 self._rows_since_fold -= waiting  # others may have come meanwhile, and may already be folded
