@@ -39,7 +39,7 @@ def concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
 
 
 def _is_concerned(base: pa.Table, of_base: Index, records: pa.Table) -> Mask:
-    """Return which of n entries of the base, those of the groups of the records, are concerned."""
+    """Return a mask of n entries of the base, all of groups in the records: true for concerned ones."""
     groups, codes = _dictionary(base["group"], of_base)
     is_hidden = to_mask(base["hidden"])[of_base]
     is_plain = is_commit(records) & ~to_mask(records["is_tombstone"])
