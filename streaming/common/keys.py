@@ -57,15 +57,18 @@ def numbered(column: pa.ChunkedArray | pa.Array) -> tuple[Index, pa.Array]:
         return np.empty(0, np.int64), pa.nulls(0, kind)  # `pa.array` would import pandas
     codes = np.concatenate([to_numbers(chunk.indices) for chunk in chunks]).astype(np.int64)
     values = chunks[-1].dictionary  # all chunks share it
-    return _of_used(codes, values) if is_encoded else (codes, values)
+    return of_used(codes, values) if is_encoded else (codes, values)
 
 
-def _of_used(codes: Index, values: pa.Array) -> tuple[Index, pa.Array]:
-    """Leave out the values without a row, which a dictionary may have."""
-    is_used = np.bincount(codes, minlength=len(values)) > 0
+def of_used(codes: Index, values: pa.Array) -> tuple[Index, pa.Array]:
+    """Leave out the values without a row, which a dictionary may have: return n codes (-1: null) and the
+    values that they refer to; the same objects if all are used."""
+    is_used = np.zeros(len(values) + 1, np.bool_)
+    is_used[codes] = True  # the last one is that of -1
+    is_used = is_used[:-1]
     if is_used.all():
         return codes, values
-    return (np.cumsum(is_used) - 1)[codes], values.filter(from_mask(is_used))
+    return np.append(np.cumsum(is_used) - 1, -1)[codes], values.filter(from_mask(is_used))
 
 
 def firsts(codes: Index) -> Index:

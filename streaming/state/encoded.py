@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Mask, from_mask, from_numbers, to_mask, to_numbers
+from streaming.common.arrays import Mask, from_numbers, numbers_or, to_mask, to_numbers
+from streaming.common.keys import of_used
 from streaming.common.pieces import PIECE_BYTES, ranges
 
 _MOST_BYTES: Final = 2**30
@@ -19,6 +20,10 @@ _MOST_BYTES: Final = 2**30
 
 MANY_ROWS: Final = 1_000
 """From this many rows on, dictionaries save more time than they take."""
+
+_LONGEST: Final = 256
+"""Texts that are longer on average (bytes) stay plain: the records of groups hardly repeat, and hashing them
+takes time in each batch."""
 
 _LEAST_REPEATED: Final = 2
 """How often each text must occur, on average, to be worth a dictionary."""
@@ -35,22 +40,24 @@ def with_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column with as few chunks as possible; one of repeated texts with a dictionary."""
     if not len(column):
         return without_dictionary(column)
-    if pa.types.is_string(column.type) and _text_bytes(column) <= _MOST_BYTES:
+    if pa.types.is_string(column.type) and _may_be_encoded([column]):
         column = column.dictionary_encode()
     if not pa.types.is_dictionary(column.type):
-        return _combined(column)
-    whole = _without_unused(_combined(column.unify_dictionaries()).chunk(0))
+        return combined(column)
+    whole = _without_unused(combined(column.unify_dictionaries()).chunk(0))
     one = pa.chunked_array([whole])
     is_repeated = len(whole) >= _LEAST_REPEATED * len(whole.dictionary)
-    return one if is_repeated else _combined(without_dictionary(one))
+    return one if is_repeated else combined(without_dictionary(one))
 
 
 def joined(columns: Sequence[pa.ChunkedArray], kind: pa.DataType) -> pa.ChunkedArray:
     """Return columns of the plain type `kind`, each plain or encoded, one after the other; repeated texts
     have a dictionary."""
-    if pa.types.is_string(kind) and sum(map(_text_bytes, columns)) <= _MOST_BYTES:
-        parts = [column if _has_dictionary(column) else plain(column, kind) for column in columns]
-        parts = [part if _has_dictionary(part) else part.dictionary_encode() for part in parts]
+    if pa.types.is_string(kind) and _may_be_encoded(columns):
+        parts = [
+            column if pa.types.is_dictionary(column.type) else plain(column, kind).dictionary_encode()
+            for column in columns
+        ]
     else:
         parts = [plain(column, kind) for column in columns]
     return with_dictionary(
@@ -90,17 +97,17 @@ def is_in(column: pa.ChunkedArray, values: pa.Array) -> Mask:
     return np.concatenate(found)
 
 
+def combined(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with as few chunks as possible."""
+    return pa.table([column], [""]).combine_chunks().column(0)
+
+
 def _without_unused(column: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return a column whose dictionary has no text that does not occur."""
-    is_valid, codes = to_mask(column.indices.is_valid()), to_numbers(column.indices.fill_null(0))
-    is_used = np.zeros(len(column.dictionary), np.bool_)
-    is_used[codes[is_valid]] = True
-    if is_used.all():
+    codes, texts = of_used(numbers_or(column.indices, -1), column.dictionary)
+    if len(texts) == len(column.dictionary):
         return column
-    numbers = (np.cumsum(is_used) - 1).astype(np.int32)
-    return pa.DictionaryArray.from_arrays(
-        from_numbers(numbers[codes], is_valid), column.dictionary.filter(from_mask(is_used))
-    )
+    return pa.DictionaryArray.from_arrays(from_numbers(codes.astype(np.int32), codes >= 0), texts)
 
 
 def _decoded(column: pa.DictionaryArray) -> list[pa.Array]:
@@ -113,17 +120,16 @@ def _decoded(column: pa.DictionaryArray) -> list[pa.Array]:
     return [column.slice(start, stop - start).cast(kind) for start, stop in ranges(sizes, PIECE_BYTES)]
 
 
-def _has_dictionary(column: pa.ChunkedArray) -> bool:
-    return bool(pa.types.is_dictionary(column.type))
+def _may_be_encoded(columns: Sequence[pa.ChunkedArray]) -> bool:
+    """Return whether the texts of columns, plain or encoded, are few and short enough for one dictionary."""
+    plain_ones = [column for column in columns if pa.types.is_string(column.type)]
+    is_short = sum(column.nbytes for column in plain_ones) <= _LONGEST * sum(map(len, plain_ones))
+    return is_short and sum(map(_text_bytes, columns)) <= _MOST_BYTES
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
     """Return the bytes of the texts of a column, each as often as it is in memory."""
-    if _has_dictionary(column):
+    if pa.types.is_dictionary(column.type):
         return max((chunk.dictionary.nbytes for chunk in column.chunks), default=0)
     size: int = column.nbytes
     return size
-
-
-def _combined(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.table([column], [""]).combine_chunks().column(0)

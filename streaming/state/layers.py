@@ -82,7 +82,7 @@ class Layers:
         return Layers(pa.table(columns, self.schema.names), self.schema.empty_table())
 
     def __len__(self) -> int:
-        return len(self.base) - len(self.replaced) + len(self.recent)
+        return self._kept_count + len(self.recent)
 
     def places(self, name: str, values: pa.Array) -> tuple[Index, Index]:
         """Return the numbers of the current rows with one of the values in a column: those in `base`, and
@@ -97,7 +97,7 @@ class Layers:
         parts = take(self.base, of_base), take(self.recent, of_recent)
         found = pa.concat_tables(map(self._plain, parts))
         of_base = of_base - np.searchsorted(self.replaced, of_base)
-        of_recent = of_recent + len(self.base) - len(self.replaced)
+        of_recent = of_recent + self._kept_count
         return found.combine_chunks(), np.concatenate([of_base, of_recent])
 
     def after(self, changes: Sequence[LayerChange]) -> "Layers":
@@ -108,9 +108,9 @@ class Layers:
         if not changes:
             return self
         stale = np.unique(np.concatenate([change.stale for change in changes]))
-        of_base, of_recent = np.split(stale, [np.searchsorted(stale, len(self.base) - len(self.replaced))])
+        of_base, of_recent = np.split(stale, [np.searchsorted(stale, self._kept_count)])
         is_left = np.ones(len(self.recent), dtype=bool)
-        is_left[of_recent - (len(self.base) - len(self.replaced))] = False
+        is_left[of_recent - self._kept_count] = False
         replaced = np.sort(np.concatenate([self.replaced, self._in_base(of_base)]))
         rows = [self.recent.filter(from_mask(is_left)), *(change.added for change in changes)]
         return Layers(self.base, self._recent(rows), replaced)
@@ -130,6 +130,10 @@ class Layers:
         left_before = self.replaced - np.arange(len(self.replaced))
         rows: Index = numbers + np.searchsorted(left_before, numbers, side="right")
         return rows
+
+    @property
+    def _kept_count(self) -> int:
+        return len(self.base) - len(self.replaced)
 
     @property
     def _kept(self) -> Index:

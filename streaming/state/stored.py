@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from streaming.model.errors import OffsetlakeError, OtherFormatError
 from streaming.packing import codec
+from streaming.state.encoded import combined
 from streaming.state.layers import Layers
 
 STATE_FORMAT: Final = 4
@@ -68,7 +69,7 @@ class Base:
         names, columns = read.column_names, read.columns
         del read
         for place, column in enumerate(columns):
-            columns[place] = pa.table([column], [""]).combine_chunks()[""]
+            columns[place] = combined(column)
             del column
         return cls(pa.table(columns, names), len(data))
 

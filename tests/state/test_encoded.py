@@ -69,6 +69,14 @@ def test_different_texts_are_not_repeated_in_a_dictionary() -> None:
     assert encoded(different).equals(different)
 
 
+def test_long_texts_are_not_hashed_even_if_they_are_repeated() -> None:
+    long = texts(["a document of a group " * 40] * 50)
+    assert encoded(long).type == pa.string()
+    found = appended(encoded(texts(["short"] * 50)), long)
+    assert found.type == pa.string()
+    assert found.to_pylist() == ["short"] * 50 + long.to_pylist()
+
+
 def test_a_dictionary_has_no_text_that_has_gone() -> None:
     column = encoded(texts(["gone"] * 10 + ["left", None] * 10))
     found = appended(column.slice(10), texts(["left", "new", "new"]))
