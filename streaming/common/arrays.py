@@ -62,7 +62,10 @@ def begins_run(*columns: Index) -> Mask:
     [True, False, True, True]
     """
     begins = np.ones(len(columns[0]), np.bool_)
-    begins[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    first, *others = columns
+    np.not_equal(first[1:], first[:-1], out=begins[1:])
+    for column in others:
+        begins[1:] |= column[1:] != column[:-1]
     return begins
 
 
@@ -73,8 +76,8 @@ def numbers_or(column: pa.Array | pa.ChunkedArray, missing: int) -> Index:
     [7, -1]
     """
     array = _one(column).cast(pa.int64())  # `fill_null` would import pandas
-    numbers: Index = np.where(_valid(array), _numbers(array), missing)
-    return numbers
+    numbers: Index = _numbers(array)
+    return np.where(_valid(array), numbers, missing) if array.null_count else numbers.copy()
 
 
 def where(table: pa.Table, mask: Mask) -> pa.Table:

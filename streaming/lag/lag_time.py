@@ -145,6 +145,16 @@ def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
     return pa.table([rows["topic"], rows["partition"], committed], ["topic", "partition", "committed_offset"])
 
 
+def positions_behind(held: pa.Table, ends: Ends) -> pa.Table:
+    """Return n positions (topic, partition, committed_offset) with null offsets where they have no lag time:
+    not behind their log end, or not known."""
+    offsets = held["committed_offset"]
+    committed = numbers_or(offsets, 0)
+    is_behind = to_mask(offsets.is_valid()) & ends.is_known & (committed < ends.ends)
+    place = held.column_names.index("committed_offset")
+    return held.set_column(place, "committed_offset", from_numbers(committed, is_behind))
+
+
 def with_lag(rows: pa.Table, ends: Ends, held: pa.Table, crossed: pa.Table | None) -> pa.Table:
     """Add the columns `LAG` after the column committed_offset of n rows.
 

@@ -17,7 +17,7 @@ from streaming.common.pieces import take
 from streaming.lag.habits import ASKED, Habits, PauseReader, Waits, groups_of
 from streaming.lag.health import Judging, has_stopped, with_columns
 from streaming.lag.health_rules import TOO_FEW_COMMITS, HealthRules
-from streaming.lag.lag_time import Ends, OffsetsOverTime, as_of_ends, with_lag
+from streaming.lag.lag_time import Ends, OffsetsOverTime, as_of_ends, positions_behind, with_lag
 from streaming.lag.runs import Commits
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS, NONE
 from streaming.lag.series import LagSeries, Series
@@ -112,7 +112,9 @@ def lag_of_steps(
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     ends = Ends.around(rows, samples, moments, max_age_ms=max_age_ms)
     held = rows.select(["topic", "partition", "committed_offset"])
-    return with_lag(rows, ends, held, at.offset_times(held, as_of=last) if is_timed else None)
+    return with_lag(
+        rows, ends, held, at.offset_times(positions_behind(held, ends), as_of=last) if is_timed else None
+    )
 
 
 def lag_along(
@@ -134,7 +136,8 @@ def lag_along(
         held = over_time.at(series.numbers, ends.at, series.offsets, series.is_readable)
         found = LagSeries(series, ends, *held)
         if is_timed:
-            found = replace(found, crossed=at.offset_times(found.positions(), as_of=int(asked[-1])))
+            asked_for = positions_behind(found.positions(), ends)
+            found = replace(found, crossed=at.offset_times(asked_for, as_of=int(asked[-1])))
         yield found
 
 
@@ -142,7 +145,9 @@ def _with_lag(
     at: LagReader, rows: pa.Table, ends: Ends, commits: pa.Table, until: int, *, is_timed: bool
 ) -> pa.Table:
     held = as_of_ends(rows, ends, commits)
-    return with_lag(rows, ends, held, at.offset_times(held, as_of=until) if is_timed else None)
+    return with_lag(
+        rows, ends, held, at.offset_times(positions_behind(held, ends), as_of=until) if is_timed else None
+    )
 
 
 def _written_after(at: LagReader, rows: pa.Table, ends: Ends) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Tables that the job opened for a commit, for its next one.
+"""Tables that were opened for a commit or an answer, for the next one.
 
 Opening a table sends an object store one LIST, and up to 2 n + 12 GET for n commits since the last
 checkpoint. Bringing an open one up to date sends one LIST, and at most two GET for each new commit.

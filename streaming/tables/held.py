@@ -1,4 +1,4 @@
-"""The changes of single groups in memory, for repeated questions about them.
+"""The changes of single groups in memory, and samples of their topics, for repeated questions about them.
 
 A question about a group opens each file of `changes` that may have rows of it, and a page about a group asks
 a dozen. So its changes are read once; later requests read only the newer ones.
@@ -20,6 +20,7 @@ from streaming.common.timestamps import to_milliseconds
 from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import CHANGES
 from streaming.tables.feed import REWINDS, rewinds_between
+from streaming.tables.log_ends import HeldSamples
 from streaming.tables.progress_rows import history_start
 from streaming.tables.select import HeldRows, is_of_topics, is_one_of, names, rows_of
 
@@ -88,9 +89,10 @@ class HeldRewinds:
 
 
 class HeldChanges:
-    """The changes of the groups asked about last. Threads may share it."""
+    """The changes of the groups asked about last, and the `samples` of their topics. Threads may share it."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self.samples: Final = HeldSamples()
         self._most_bytes: Final = most_bytes
         self._held: OrderedDict[tuple[_Contents, str], _Held] = OrderedDict()
         self._lock: Final = Lock()

@@ -24,13 +24,14 @@ from streaming.common.arrays import (
     Mask,
     begins_run,
     from_mask,
+    from_numbers,
     from_texts,
     no_rows,
     numbers_or,
     to_mask,
     to_numbers,
 )
-from streaming.common.keys import firsts, key_codes
+from streaming.common.keys import firsts, key_codes, numbered
 from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of
 from streaming.common.timestamps import timestamp, to_milliseconds
@@ -101,23 +102,61 @@ class SampleFile:
         return first is None or last is None or _has_between(topics, first, last)
 
 
+class _OfTopics:
+    """The rows of some topics (sorted) in files that were read; few other rows may be among them."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.topics: Final = topics
+        self.names: Final = from_texts(topics)
+        self._known: Final = set(topics)
+        self._rows: Final = dict[str, Batches]()  # by the path of the file
+        self._left = _HELD_ROWS
+
+    def include(self, topics: Sequence[str]) -> bool:
+        return self._known.issuperset(topics)
+
+    def find(self, path: str) -> Batches | None:
+        return self._rows.get(path)
+
+    def hold(self, path: str, rows: Batches, paths: Collection[str]) -> None:
+        """Hold the rows of a file, if there is room for them; `paths` are the files of the table now."""
+        for former in [other for other in list(self._rows) if other not in paths]:
+            self._left += sum(map(len, self._rows.pop(former, ())))
+        if (count := sum(map(len, rows))) <= self._left:
+            self._left -= count
+            self._rows[path] = rows
+
+
+class HeldSamples:
+    """The samples of the topics that were asked about last, for further questions about them, or about some
+    of them. They cannot be stale: a file of a Delta table never changes. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._held = _OfTopics([])
+
+    def of(self, topics: Sequence[str]) -> _OfTopics:
+        """Return the held rows that include these topics (sorted); of others, the rows are released."""
+        held = self._held
+        if not held.include(topics):
+            self._held = held = _OfTopics(topics)
+        return held
+
+
 class SampleFiles:
     """The files of one version of `log_ends`, and their rows.
 
-    The rows of the topics that were asked for last are cached: one answer needs them several times.
+    The rows of the topics that were asked about last are held: one answer needs them several times.
     """
 
-    def __init__(self, table: DeltaTable) -> None:
+    def __init__(self, table: DeltaTable, held: HeldSamples | None = None) -> None:
         sizes = table._table.get_add_file_sizes()
         self._storage = PyFileSystem(
             DeltaStorageHandler.from_table(table._table, table._storage_options, sizes)
         )
         self._root = table.table_uri
         self.files: Final = _files_of(table)
-        self._topics: Topics = None
-        self._names = from_texts([])  # `_topics`
-        self._rows: dict[str, Batches] = {}  # of `_topics`, by path
-        self._left = _HELD_ROWS
+        self._paths: Final = {file.path for file in self.files}
+        self._held: Final = held or HeldSamples()
 
     def between(self, since: int | None, until: int, topics: Sequence[str] | None = None) -> list[SampleFile]:
         """Return the files that may have rows sampled between two moments (ms, inclusive), of topics (sorted;
@@ -145,26 +184,18 @@ class SampleFiles:
                     held, rows = [], 0
         yield from _in_one(held)
 
-    def _of_topics(self, file: SampleFile, topics: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read the rows of topics in a file, and cache them while the same topics are asked for. A few other
-        rows may be among them."""
-        if topics != self._topics:
-            self._topics, self._names = topics, from_texts(topics)
-            self._rows, self._left = {}, _HELD_ROWS
-        held, wanted = self._rows, self._names  # another question, between two batches, may replace it
-        if (cached := held.get(file.path)) is not None:
-            yield from cached
-            return
-        rows = list[pa.RecordBatch]()
-        is_large = file.size > _WHOLE_BYTES
-        for batch in self.batches(file, _COLUMNS, topics=topics) if is_large else self._whole(file):
-            own = _chosen(batch, wanted)
-            self._left -= len(own)
-            if self._left >= 0:
-                rows.append(own)
-            yield own
-        if self._left >= 0:
-            held[file.path] = rows
+    def _of_topics(self, file: SampleFile, topics: Sequence[str]) -> Batches:
+        """Read the rows of topics (sorted) in a file. A few other rows may be among them."""
+        held, is_large = self._held.of(topics), file.size > _WHOLE_BYTES
+        is_same = topics == held.topics
+        wanted = held.names if is_same else from_texts(topics)
+        if (rows := held.find(file.path)) is not None:
+            return rows if is_same else [_chosen(batch, wanted) for batch in rows]
+        batches = self.batches(file, _COLUMNS, topics=topics) if is_large else self._whole(file)
+        rows = [_with_used_topics(batch) for batch in _in_one([_chosen(batch, wanted) for batch in batches])]
+        if is_same:
+            held.hold(file.path, rows, self._paths)
+        return rows
 
     def batches(
         self, file: SampleFile, columns: Sequence[str], *, topics: Topics, of_topics: bool = False
@@ -249,26 +280,33 @@ def _ends(
 ) -> pa.Table:
     """Return what `ends_between` does; of the samples after `since` only those that match `matches`."""
     wanted, within_ms = None if topics is None else sorted(set(topics)), max(within_ms, NEWEST_WITHIN_MS)
-    rows = _where(samples, wanted, since - within_ms, until, _is_relevant)
-    is_later = [pc.greater(batch["sampled_at"], timestamp(since)) for batch in rows]
-    before = [batch.filter(pc.invert(mask)) for batch, mask in zip(rows, is_later, strict=True)]
+    files = samples.between(since - within_ms, until, wanted)
+    names = None if wanted is None else from_texts(wanted)
+    oldest, first, last = map(timestamp, (since - within_ms, since, until))
+    before, later = Batches(), Batches()
+    for batch in samples.joined(files, _COLUMNS, topics=wanted):
+        is_relevant = _is_relevant(batch)
+        rows = batch if is_relevant is None else batch.filter(is_relevant)
+        at, is_own = rows["sampled_at"], None if names is None else is_about(rows, names)
+        is_before = pc.and_(pc.greater_equal(at, oldest), pc.less_equal(at, first))
+        before.append(rows.filter(_all(is_own, is_before)))
+        is_later = pc.and_(pc.greater(at, first), pc.less_equal(at, last))
+        later.append(rows.select(NEWEST_ENDS.names).filter(_all(is_own, is_later, matches(rows))))
     newest = _newest_of(before, samples, wanted, since, within_ms).cast(_WITH_DICTIONARIES)
-    later = [
-        batch.select(NEWEST_ENDS.names).filter(_all(mask, matches(batch)))
-        for batch, mask in zip(rows, is_later, strict=True)
-    ]
     return pa.concat_tables([newest, pa.Table.from_batches(later, _WITH_DICTIONARIES)])
 
 
 def _is_last(batch: pa.RecordBatch, moments: Index) -> pa.Array:
     """Return for n rows whether the next row is not a later one of the same partition, topic and topic id up
     to the same of m moments (ms, rising)."""
-    at = milliseconds(batch["sampled_at"])
-    same = [np.searchsorted(moments, at), numbers_or(batch["partition"], 0)]
-    same += [numbers_or(batch[name].indices, -1) for name in _DICTIONARIES]
-    is_sample = to_mask(batch["partition"].is_valid())
-    is_last = begins_run(*same)
-    is_last[1:] |= ~is_sample[1:] | ~is_sample[:-1] | (at[1:] < at[:-1])
+    at, partitions = milliseconds(batch["sampled_at"]), batch["partition"]
+    topics, ids = (batch[name].indices for name in _DICTIONARIES)
+    same = (numbers_or(column, -1) for column in (topics, ids, partitions))
+    is_last = begins_run(np.searchsorted(moments, at), *same)
+    is_last[1:] |= at[1:] < at[:-1]
+    if partitions.null_count:
+        is_sample = to_mask(partitions.is_valid())
+        is_last[1:] |= ~is_sample[1:] | ~is_sample[:-1]
     return from_mask(np.append(is_last[1:], True)[: len(batch)])
 
 
@@ -381,8 +419,11 @@ def _newest(batches: Batches) -> pa.Table:
 def _last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     if len(rows) == 0:
         return rows
-    order = np.argsort(milliseconds(rows["sampled_at"]), kind="stable")
-    codes = key_codes([rows[name] for name in key])
+    at, codes = milliseconds(rows["sampled_at"]), key_codes([rows[name] for name in key])
+    ends = np.flatnonzero(
+        np.append((codes[1:] != codes[:-1]) | (at[1:] < at[:-1]), True)
+    )  # files are in order
+    order = ends[np.argsort(at[ends], kind="stable")]
     last = np.full(int(codes.max()) + 1, -1, np.int64)  # names in a dictionary may have no rows
     last[codes[order]] = order  # assignment keeps the last of equal codes
     return take(rows, last[last >= 0])
@@ -401,9 +442,12 @@ def _is_later(rows: pa.Table, others: pa.Table) -> Mask:
 # --- rows ------------------------------------------------------------------------------------------------
 
 
-def _in_one(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _in_one(batches: Batches) -> Batches:
     """Return batches with dictionaries as one batch; none if they have no rows."""
-    return _with_names_once(batches).combine_chunks().to_batches() if any(map(len, batches)) else []
+    filled = [batch for batch in batches if len(batch)]
+    if len(filled) > 1:
+        filled = _with_names_once(filled).combine_chunks().to_batches()
+    return filled
 
 
 def _with_names_once(batches: Sequence[pa.RecordBatch]) -> pa.Table:
@@ -425,16 +469,25 @@ def _all(*masks: pa.Array | None) -> pa.Array:
 
 def is_about(batch: pa.RecordBatch, topics: pa.Array) -> pa.Array:
     """Return for n rows of `SampleFiles.batches` whether each is of one of the topics."""
-    column = batch["topic"]
-    return pc.is_in(column.dictionary, value_set=topics).take(column.indices)
+    is_own = pc.is_in(batch["topic"].dictionary, value_set=topics)
+    if is_own.true_count == len(is_own):
+        return from_mask(np.ones(len(batch), np.bool_))
+    return is_own.take(batch["topic"].indices)
+
+
+def _with_used_topics(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Leave out names of topics without a row: where all are wanted, no row needs to be looked at."""
+    codes, names = numbered(batch["topic"])
+    topics = pa.DictionaryArray.from_arrays(from_numbers(codes.astype(np.int32)), names)
+    return batch.set_column(batch.schema.get_field_index("topic"), "topic", topics)
 
 
 def _chosen(batch: pa.RecordBatch, topics: pa.Array) -> pa.RecordBatch:
-    """Leave out the rows of other topics, unless they are few."""
+    """Leave out the rows of other topics, unless the batch is small."""
     if len(batch) < _FEW_ROWS:
         return batch
     is_own = is_about(batch, topics)
-    return batch if is_own.true_count > len(batch) - _FEW_ROWS else batch.filter(is_own)
+    return batch if is_own.true_count == len(batch) else batch.filter(is_own)
 
 
 def as_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> pa.Table:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask, from_numbers, to_numbers
+from streaming.common.arrays import Index, Mask, begins_run, from_numbers, to_numbers
 from streaming.common.keys import numbered
 from streaming.common.timestamps import to_timestamps
 from streaming.model.schemas import TIMESTAMP
@@ -146,19 +146,24 @@ class _Search:
         return rows if _is_sorted(rows) else rows.where(np.lexsort((rows.at, rows.code)))
 
     def _rows(self, batch: pa.RecordBatch, is_wanted: Mask, as_of: int) -> _Rows:
+        """Return the samples of wanted partitions up to `as_of` (ms) in a batch. Rows of files are in order,
+        so partitions are looked up once for each run of rows."""
         if batch["partition"].null_count or batch["log_end"].null_count:
             batch = batch.filter(pc.and_(pc.is_valid(batch["partition"]), pc.is_valid(batch["log_end"])))
-        topic = batch["topic"]
-        places = [self._place.get(name, -1) for name in topic.dictionary.to_pylist()]
-        place = np.array([*places, -1], np.int64)[_indices(topic)]
-        keys = place << 32 | to_numbers(batch["partition"]).astype(np.int64) & _LOW_BITS
+        topics, partitions = _indices(batch["topic"]), to_numbers(batch["partition"])
+        starts = np.flatnonzero(begins_run(topics, partitions))
+        places = [self._place.get(name, -1) for name in batch["topic"].dictionary.to_pylist()]
+        place = np.array([*places, -1], np.int64)[topics[starts]]
+        keys = place << 32 | partitions[starts].astype(np.int64) & _LOW_BITS
         code = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        is_asked = (self._keys[code] == keys) & is_wanted[code]
+        counts = np.diff(starts, append=len(batch))
         at = milliseconds(batch["sampled_at"])
-        is_asked = (self._keys[code] == keys) & is_wanted[code] & (at <= as_of)
+        chosen = np.repeat(is_asked, counts) & (at <= as_of)
         topic_id = batch["topic_id"]
         numbers = [self._ids.setdefault(name, len(self._ids)) for name in topic_id.dictionary.to_pylist()]
-        ids = np.array([*numbers, -1], np.int64)[_indices(topic_id)]
-        return _Rows(code, at, to_numbers(batch["log_end"]), ids).where(is_asked)
+        ids = np.array([*numbers, -1], np.int64)[_indices(topic_id)[chosen]]
+        return _Rows(np.repeat(code, counts)[chosen], at[chosen], to_numbers(batch["log_end"])[chosen], ids)
 
     def _of_one_log(self, rows: _Rows) -> _Rows:
         """Remove samples up to the last one of another log; their partitions need no older samples."""

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from streaming.common.arrays import to_numbers
+from streaming.common.arrays import Mask, from_mask, no_rows, to_numbers
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, day_of, from_ms, iso, start_of, to_ms
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.completeness import read_until
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import PartitionProgress, Progress, Reached
 from streaming.model.schemas import CHANGES
-from streaming.tables.select import between, select, written_until
+from streaming.tables.select import between, names, select, written_until
 
 HISTORY_TRANSACTION: Final = "offsetlake.history"
 """The application id under which `changes` keeps the first complete day (days since 1970)."""
@@ -32,8 +32,12 @@ OBSERVED_EVERY_MS: Final = MINUTE_MS
 GAP_MS: Final = 3 * OBSERVED_EVERY_MS
 """Rows further apart than this have a gap between them: time not observed."""
 
-_WINDOWS_MS: Final = (5 * MINUTE_MS, HOUR_MS, DAY_MS)
-"""Rows are searched within these times around a moment first, to open few files, then everywhere."""
+_NEAR_MS: Final = 5 * MINUTE_MS
+_WINDOWS_MS: Final = (HOUR_MS, DAY_MS)
+"""Rows are searched near a moment first, then within these times around it, to open few files, then
+everywhere."""
+
+_ROW: Final = pa.schema([CHANGES.field(name) for name in ("sequence", "batch_time", "progress")])
 
 
 class HistoryGoneError(OffsetlakeError):
@@ -101,17 +105,7 @@ def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observati
     has the time of its commit: so an answer about a moment stays the same. (Where the clock was set back, a
     later batch has an earlier time: it counts as before the moment.) Raises `HistoryGoneError`.
     """
-    if newest.heartbeat <= moment:
-        return Observation(newest, _gap(newest.heartbeat, None, moment))
-    sequence, following = _around(changes, moment)
-    if sequence is None:
-        raise _history_gone(changes, newest, moment)
-    # if the clock was set back, the row with the highest sequence may be far from the moment
-    row = _newest_row(changes, f'{written_until(moment)} AND "sequence" >= {sequence}')
-    assert row is not None
-    following = newest.heartbeat if following is None else min(following, newest.heartbeat)
-    progress = _progress(row, newest)
-    return Observation(progress, _gap(progress.heartbeat, following, moment))
+    return _observed_at(changes, newest, moment)[0]
 
 
 def written_by(changes: DeltaTable, newest: Progress, moment: int) -> Progress:
@@ -121,10 +115,30 @@ def written_by(changes: DeltaTable, newest: Progress, moment: int) -> Progress:
     Unlike `observed_at` it includes a batch that was not committed yet at the moment: so its rows, and the
     rows written after the moment, are all rows.
     """
-    before = observed_at(changes, newest, moment).progress
-    following = _newest_row(changes, f'"sequence" = {before.sequence + 1}')
+    observed, near = _observed_at(changes, newest, moment)
+    before = observed.progress
+    is_next = f'"sequence" = {before.sequence + 1}'
+    following = _newest_of(near, before.sequence + 1) or _newest_row(changes, is_next)
     after = before if following is None else _progress(following, newest)
     return before if after.batch_time is None or after.batch_time > moment else after
+
+
+def _observed_at(changes: DeltaTable, newest: Progress, moment: int) -> tuple[Observation, pa.Table]:
+    """Return what `observed_at` does, and rows (columns `_ROW`) near the moment."""
+    if newest.heartbeat <= moment:
+        return Observation(newest, _gap(newest.heartbeat, None, moment)), no_rows(_ROW)
+    near = _rows(changes, between("batch_time", moment - _NEAR_MS, moment + _NEAR_MS))
+    sequence, following = _around(changes, near, moment)
+    if sequence is None:
+        raise _history_gone(changes, newest, moment)
+    row = _newest_of(near.filter(from_mask(~_is_after(near, moment))), sequence)
+    # if the clock was set back, the row with the highest sequence may be far from the moment
+    least = sequence if row is None else sequence + 1
+    row = _newest_row(changes, f'{written_until(moment)} AND "sequence" >= {least}') or row
+    assert row is not None
+    following = newest.heartbeat if following is None else min(following, newest.heartbeat)
+    progress = _progress(row, newest)
+    return Observation(progress, _gap(progress.heartbeat, following, moment)), near
 
 
 def _gap(start: int, end: int | None, moment: int) -> Gap | None:
@@ -133,30 +147,46 @@ def _gap(start: int, end: int | None, moment: int) -> Gap | None:
     return Gap(start, end) if length > GAP_MS else None
 
 
-def _around(changes: DeltaTable, moment: int) -> tuple[int | None, int | None]:
+def _around(changes: DeltaTable, near: pa.Table, moment: int) -> tuple[int | None, int | None]:
     """Return the highest sequence among rows shortly before a moment (ms), and the time (ms) of the first row
-    after it; None: there is no row."""
-    for condition in (*(between("batch_time", moment - near, moment + near) for near in _WINDOWS_MS), "true"):
+    after it; None: there is no row. They are among the rows `near` the moment, or further away."""
+    rows, windows = (
+        near,
+        iter((*(between("batch_time", moment - ms, moment + ms) for ms in _WINDOWS_MS), "true")),
+    )
+    while not 0 < np.count_nonzero(_is_after(rows, moment)) < len(rows):
+        if (condition := next(windows, None)) is None:
+            break
         sql = f"""SELECT "sequence", "batch_time" FROM changes WHERE "kind" = 'progress' AND {condition}"""
         rows = select(sql, changes=changes)
-        sequences, times = to_numbers(rows["sequence"]), to_numbers(to_milliseconds(rows["batch_time"]))
-        is_after = times > moment
-        if 0 < np.count_nonzero(is_after) < len(rows):
-            break
-    before, after = sequences[~is_after], times[is_after]
+    is_after = _is_after(rows, moment)
+    before = to_numbers(rows["sequence"])[~is_after]
+    after = to_numbers(to_milliseconds(rows["batch_time"]))[is_after]
     return int(before.max()) if len(before) else None, int(after.min()) if len(after) else None
 
 
+def _is_after(rows: pa.Table, moment: int) -> Mask:
+    """Return whether each of n rows was written after a moment (ms)."""
+    is_after: Mask = to_numbers(to_milliseconds(rows["batch_time"])) > moment
+    return is_after
+
+
+def _newest_of(rows: pa.Table, sequence: int) -> dict[str, Any] | None:
+    """Return the newest of some rows with a sequence; None: there is none."""
+    own = rows.filter(pc.equal(rows["sequence"], sequence))
+    times = to_numbers(to_milliseconds(own["batch_time"]))
+    return own.slice(int(times.argmax()), 1).to_pylist()[0] if len(own) else None
+
+
 def _newest_row(changes: DeltaTable, condition: str) -> dict[str, Any] | None:
-    rows = select(
-        f"""
-        SELECT "sequence", "batch_time", "progress" FROM changes WHERE "kind" = 'progress' AND {condition}
-        ORDER BY "sequence" DESC, "batch_time" DESC LIMIT 1
-        """,
-        changes=changes,
-    )
-    schema = pa.schema([CHANGES.field(name) for name in ("sequence", "batch_time", "progress")])
-    return next(iter(rows.cast(schema).to_pylist()), None)
+    rows = _rows(changes, f'{condition} ORDER BY "sequence" DESC, "batch_time" DESC LIMIT 1')
+    return next(iter(rows.to_pylist()), None)
+
+
+def _rows(changes: DeltaTable, condition: str) -> pa.Table:
+    """Read the rows (columns `_ROW`) that match a condition."""
+    sql = f"""SELECT {names(_ROW.names)} FROM changes WHERE "kind" = 'progress' AND {condition}"""
+    return select(sql, changes=changes).cast(_ROW)
 
 
 def _history_gone(changes: DeltaTable, newest: Progress, moment: int) -> HistoryGoneError:

@@ -43,6 +43,7 @@ from streaming.tables.held import HeldChanges, HeldRewinds
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
+    HeldSamples,
     SampleFiles,
     ends_at,
     ends_between,
@@ -115,6 +116,7 @@ class OpenTables:
         self._others: dict[str, DeltaTable | None] = {}
         self._bases = {name: (base, changes) for name, base in bases.items()}
         self._held = dict[tuple[str, tuple[TopicPartitions, ...]], HeldRows]()
+        self._held_samples: HeldSamples | None = None
 
     def base(self, name: str) -> tuple[DeltaTable, DeltaTable]:
         """Return a folded table, and a version of `changes` with all changes between its mark and any batch
@@ -130,8 +132,9 @@ class OpenTables:
         return self._bases[name]
 
     def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
-        """Read the changes of a group from memory from now on, or, if they are too many, only the changes of
-        its offsets of `topics`; see `HeldChanges.of`."""
+        """Read the changes of a group and the samples of its topics from memory from now on, or, if its
+        changes are too many, only those of its offsets of `topics`; see `HeldChanges.of`."""
+        self._held_samples = held.samples
         with suppress(OSError):  # no place for a temporary file: the tables are read
             for some in dict.fromkeys([(), tuple(topics)]):
                 if (rows := held.of(self.changes, group, self.newest.sequence, some)) is not None:
@@ -156,7 +159,7 @@ class OpenTables:
     @cached_property
     def samples(self) -> SampleFiles | None:
         """The files of `log_ends`, listed once; None: the table was not created yet."""
-        return None if (table := self.other("log_ends")) is None else SampleFiles(table)
+        return None if (table := self.other("log_ends")) is None else SampleFiles(table, self._held_samples)
 
 
 class Snapshot:

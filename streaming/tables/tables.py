@@ -9,7 +9,7 @@ their mark, so reads are as fresh as the last batch. `quarantine` holds records 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -47,7 +47,7 @@ from streaming.tables.handles import TableHandles
 from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import without_groups
 from streaming.tables.select import FilesGoneError, in_one_line
-from streaming.tables.snapshot import LiveRows, OpenTables, PresentSnapshot, Snapshot
+from streaming.tables.snapshot import LiveRows, Opener, OpenTables, PresentSnapshot, Snapshot
 from streaming.tables.storage_errors import TablesUnreachableError, advice_about
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
@@ -352,8 +352,10 @@ class Tables:
         """
 
         def answer() -> T:
-            with self._newest("changes") as changes:
-                return question(Snapshot(self._opened(changes, now=now), as_of))
+            with ExitStack() as answered:
+                changes = answered.enter_context(self._newest("changes"))
+                opened = self._opened(changes, now=now, root=_Lending(self, answered))
+                return question(Snapshot(opened, as_of))
 
         return retried(FilesGoneError, answer)
 
@@ -436,10 +438,14 @@ class Tables:
         return writing_to(self._uri(name))
 
     def _opened(
-        self, changes: DeltaTable, bases: Mapping[str, DeltaTable] | None = None, now: int | None = None
+        self,
+        changes: DeltaTable,
+        bases: Mapping[str, DeltaTable] | None = None,
+        now: int | None = None,
+        root: Opener | None = None,
     ) -> OpenTables:
         newest = self._progress_of(changes)
-        return OpenTables(self, changes, newest, now_ms() if now is None else now, bases or {})
+        return OpenTables(root or self, changes, newest, now_ms() if now is None else now, bases or {})
 
     # Each of these opens its table itself, since it may be repeated (see `committed`).
 
@@ -505,6 +511,27 @@ class Tables:
                 raise OtherWriterError(self.root)
 
         self.take_over(name, WRITER, may)
+
+
+@dataclass(frozen=True)
+class _Lending:
+    """Opens tables until an answer is complete; then they are put back (`Tables.handles`)."""
+
+    tables: Tables
+    answered: ExitStack
+
+    @property
+    def complete_within_ms(self) -> int:
+        return self.tables.complete_within_ms
+
+    def delta(self, name: str) -> DeltaTable:
+        return self.answered.enter_context(self.tables._newest(name))
+
+    def delta_if_any(self, name: str) -> DeltaTable | None:
+        try:
+            return self.delta(name)
+        except TablesMissingError:
+            return None
 
 
 def _configuration(name: str) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ from table_batches import append, as_read, offset
 from streaming.tables import handles
 from streaming.tables.commits import ProgressMissingError
 from streaming.tables.handles import TableHandles
+from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables, TablesMissingError
 
 KEY = ("g", "t", 0)
@@ -76,3 +77,27 @@ def test_after_a_suspension_they_are_opened(tables: Tables, monkeypatch: pytest.
         monkeypatch.setattr(handles, "time", lambda later=later: later)
         assert taken(tables) is None
         monkeypatch.undo()
+
+
+def test_an_answer_puts_all_tables_back_that_it_opened(tables: Tables) -> None:
+    tables.fold()
+    assert tables.handles is not None
+    for committed in (2, 3):
+        append(tables, {KEY: offset(committed_offset=committed)})
+        assert as_read(tables) == as_read(Tables(tables.root))
+        for name in ("changes", "offsets", "groups"):
+            assert tables.handles.taken(f"{tables.root}/{name}") is not None, name
+            assert tables.handles.taken(f"{tables.root}/{name}") is None, name
+        as_read(tables)
+        tables.fold()
+
+
+def test_an_answer_that_fails_keeps_none(tables: Tables) -> None:
+    def question(at: Snapshot) -> None:
+        at.offsets()
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        tables.ask(question)
+    assert tables.handles is not None
+    assert tables.handles.taken(f"{tables.root}/offsets") is None

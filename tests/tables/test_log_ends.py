@@ -34,6 +34,7 @@ from streaming.tables.log_ends import (
     NEWEST_ENDS,
     NEWEST_WITHIN_MS,
     TOPICS_OVER_TIME,
+    HeldSamples,
     SampleFiles,
     ends_at,
     ends_between,
@@ -336,23 +337,23 @@ def test_what_is_read_equals_what_one_finds_by_looking_at_each_sample(
         )
         for _ in range(150)
     ]
-    table = tables.delta("log_ends")
+    table, held = tables.delta("log_ends"), HeldSamples()
     for as_of in (NOW, NOW + HOUR_MS, FIRST + DAY_MS, *chance.sample(range(FIRST, NOW), 4), sampled[70].at):
         expected = [expected_crossing(sampled, position, as_of) for position in positions]
         assert crossed(tables, positions, as_of) == expected
-        for topics in (None, ["a\0", "b"], ["t" * 249], []):
-            found = newest_ends(SampleFiles(table), topics, as_of=as_of)
+        for topics in (None, ["a\0", "b"], ["b"], ["t" * 249], []):
+            found = newest_ends(SampleFiles(table, held), topics, as_of=as_of)
             assert found.schema == NEWEST_ENDS
             in_order = found.sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
             assert in_order == expected_newest(sampled, topics, as_of)
             until = as_of + 3 * HOUR_MS
-            between = ends_between(SampleFiles(table), topics, since=as_of, until=until)
+            between = ends_between(SampleFiles(table, held), topics, since=as_of, until=until)
             assert listed(between.to_pylist()) == listed(
                 [*in_order, *expected_between(sampled, topics, as_of, until)]
             )
             exact = [one.at for one in sampled if as_of < one.at < until][::50]
             moments = np.unique([as_of, as_of + HOUR_MS + 7, *exact, until])
-            few = ends_at(SampleFiles(table), topics, moments)
+            few = ends_at(SampleFiles(table, held), topics, moments)
             assert set(listed(few.to_pylist())) <= set(listed(between.to_pylist()))
             for moment in moments.tolist():
                 assert newest_among(few, moment) == newest_among(between, moment)
@@ -475,6 +476,57 @@ def test_repeated_questions_are_answered_as_the_first_time(
             expected = len(table.files) * 1_000 * len(topics)
             assert {row for batch in found for row in batch["topic"].to_pylist()} == set(topics)
             assert sum(map(len, found)) == expected
+
+
+def test_held_samples_are_those_of_the_version_that_is_read(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds are added, joined and held again; rows of files that are gone make room for others."""
+    monkeypatch.setattr(log_ends, "_HELD_ROWS", 12_000)
+    held, older = HeldSamples(), SampleFiles(tables.delta("log_ends"))
+    for number in range(6):
+        at = FIRST + number * MINUTE_MS
+        tables.append_log_ends(rows_of([Sample(at, t, n, n) for t in ("a", "b") for n in range(1_000)]))
+        if number == 3:
+            join_all(tables)
+        newer = SampleFiles(tables.delta("log_ends"), held)
+        assert samples_of(newer, ["a", "b"]) == 2_000 * (number + 1)
+        assert samples_of(newer, ["b"]) == 1_000 * (number + 1)
+        assert samples_of(older, ["a", "b"]) == 2_000 * number, "another version, with what it holds itself"
+        older = SampleFiles(tables.delta("log_ends"), held)
+    join_all(tables)
+    newest = SampleFiles(tables.delta("log_ends"), held)
+    assert samples_of(newest, ["b"]) == 6_000
+    assert samples_of(newest, ["a", "b"]) == 12_000
+    monkeypatch.setattr(SampleFiles, "batches", None)
+    assert samples_of(newest, ["a", "b"]) == 12_000
+    monkeypatch.undo()
+    tables.append_log_ends(rows_of([Sample(NOW, "a", n, n) for n in range(1_000)]))
+    newest = SampleFiles(tables.delta("log_ends"), held)
+    assert samples_of(newest, ["a", "b"]) == 13_000
+    monkeypatch.setattr(log_ends, "_HELD_BYTES", 0)
+    monkeypatch.setattr(SampleFiles, "batches", None)
+    with pytest.raises(TypeError):  # they were too many
+        samples_of(newest, ["a", "b"])
+
+
+def test_held_samples_are_not_read_again(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_ends, "_HELD_BYTES", 0)  # no other cache
+    tables.append_log_ends(rows_of([Sample(FIRST, t, n, n) for t in ("a", "b") for n in range(1_000)]))
+    held = HeldSamples()
+    assert samples_of(SampleFiles(tables.delta("log_ends"), held), ["a", "b"]) == 2_000
+    again = SampleFiles(tables.delta("log_ends"), held)
+    monkeypatch.setattr(SampleFiles, "batches", None)
+    assert samples_of(again, ["b"]) == 1_000
+    assert samples_of(again, ["a", "b"]) == 2_000
+    with pytest.raises(TypeError):
+        samples_of(again, ["c"])
+
+
+def samples_of(table: SampleFiles, topics: list[str]) -> int:
+    """Count the samples of topics (sorted)."""
+    found = [batch["topic"].to_pylist() for batch in table.joined(table.files, ["topic"], topics=topics)]
+    return sum(topic in topics for topics_of_batch in found for topic in topics_of_batch)
 
 
 def test_files_without_a_topic_are_not_opened(tables: Tables) -> None:

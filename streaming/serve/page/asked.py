@@ -5,7 +5,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
@@ -25,6 +25,7 @@ from streaming.serve.assessment.counters import Counters
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.serve.page.rate import CommitRate
 from streaming.settings.model import Settings
+from streaming.tables.handles import TableHandles
 from streaming.tables.held import HeldChanges, HeldRewinds
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
@@ -93,6 +94,7 @@ class PageCluster:
     held: HeldChanges = field(default_factory=HeldChanges)
     rewinds: HeldRewinds = field(default_factory=HeldRewinds)
     answers: HeldAnswers = field(default_factory=HeldAnswers)
+    handles: TableHandles = field(default_factory=TableHandles)
 
     @classmethod
     def of(cls, served: ServedCluster) -> Self:
@@ -109,7 +111,7 @@ class PageCluster:
 
     @property
     def tables(self) -> Tables:
-        return self.served.tables
+        return replace(self.served.tables, handles=self.handles)
 
     def snapshot(self) -> MemorySnapshot:
         return self.served.tailer.current
