@@ -36,7 +36,8 @@ _LATE_MS: Final = 5 * MINUTE_MS
 @click.option(
     "--evaluate",
     is_flag=True,
-    help="Evaluate the rules once and deliver the alerts, instead of listing them (for cron).",
+    help="Evaluate the rules once and deliver the alerts, instead of listing them (for cron). If a job is "
+    "running, the command only reports when the job last evaluated the rules.",
 )
 @broker_options
 @answer_options
@@ -52,9 +53,10 @@ def alerts(
 ) -> None:
     """List open alerts, or evaluate the rules once.
 
-    A running job evaluates the rules by itself. While the job is down or still reading, alerts are suspended;
-    standard error shows this. With --evaluate, the command requests log start offsets from the brokers in
-    --bootstrap-server, for the rule offset_below_log_start.
+    A running job evaluates the rules by itself: --evaluate then only reports the time of the last evaluation.
+    While the job is down or still reading, alerts are suspended; standard error shows this. With --evaluate,
+    the command requests log start offsets from the brokers in --bootstrap-server, for the rule
+    offset_below_log_start.
 
     \b
       offsetlake alerts

@@ -38,7 +38,8 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
     "--http",
     metavar="HOST:PORT",
     callback=_address,
-    help="Address of the HTTP listener: /metrics, /healthz, /readyz.  [default: 127.0.0.1:8720]",
+    help="Address of the HTTP listener: web pages at /, and /metrics, /healthz, /readyz.  "
+    "[default: 127.0.0.1:8720]",
 )
 @click.option("--no-http", is_flag=True, help="Open no HTTP listener.")
 @click.option(
@@ -86,11 +87,11 @@ def serve(
     config: Path | None,
     log_format: "LogFormat",
 ) -> None:
-    """Serve the tables to Prometheus and to Kafka clients, until stopped (Ctrl-C or SIGTERM).
+    """Serve the tables to browsers, Prometheus and Kafka clients, until stopped (Ctrl-C or SIGTERM).
 
-    The command does not change the tables. Metrics are at /metrics. kafka-consumer-groups, Admin clients and
-    exporters get the responses of a broker, also while the brokers are down. The command does not need Spark
-    or a JVM.
+    The command does not change the tables. Web pages are at /, metrics are at /metrics.
+    kafka-consumer-groups, Admin clients and exporters get the responses of a broker, also while the brokers
+    are down. The command does not need Spark or a JVM.
 
     \b
       offsetlake serve
