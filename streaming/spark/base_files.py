@@ -19,6 +19,10 @@ import pyarrow as pa
 
 from streaming.state.stored import Base, Values, digest_of
 
+FOLDER_VARIABLE: Final = "OFFSETLAKE_BASES"
+"""The environment variable of a local job with a folder that lasts until the next start of the system, so
+that a job that is started again need not move the bases from the state store to Python."""
+
 _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 """The environment variable of workers with the executor's folders for temporary files."""
 
@@ -38,7 +42,9 @@ class BaseFiles:
 
     @classmethod
     def of_worker(cls) -> "BaseFiles":
-        """Return the files in the first folder that Spark has given to this worker."""
+        """Return the files in the folder of the job, or in the first one that Spark gives to this worker."""
+        if own := os.environ.get(FOLDER_VARIABLE):
+            return cls(Path(own))
         local = os.environ.get(_LOCAL_DIRS, "").split(",")[0]
         return cls(Path(local, _FOLDER) if local else None)
 
