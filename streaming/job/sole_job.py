@@ -17,10 +17,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from streaming.jvm.ownership import refuse_replaceable
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.model import Settings
+from streaming.spark.base_files import FOLDER_VARIABLE
 from streaming.spark.checkpoint import checkpoint_uri
 
 LOCK_FILE: Final = ".offsetlake.lock"
@@ -31,6 +33,8 @@ _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 
 _LONGEST_FOLDER_OF_SOCKETS: Final = 60
 """Bytes of the path: a socket address has 103 on every system, of which 43 are for `/.<UUID>.sock`."""
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _SHORT: Final = Path("/tmp")
 """The folder of Spark's Unix sockets if the usual path is too long."""
@@ -63,8 +67,9 @@ def temporary_folders(settings: Settings, environment: MutableMapping[str, str])
     """Put all temporary files of a local job into folders of its own, one for each checkpoint.
 
     Yields JVM options for them; until the end of the block the environment, which the JVM inherits, has the
-    same folders. Remains of an earlier job are deleted: a killed JVM deletes nothing. The folders are private
-    to the user, and locked until the end of the block. Raises as `sole_job` does.
+    same folders. Remains of an earlier job are deleted: a killed JVM deletes nothing. Only the bases of the
+    state stay, if the system was not started since: a file may have lost its end then. The folders are
+    private to the user, and locked until the end of the block. Raises as `sole_job` does.
     """
     if not settings.spark.is_local:  # elsewhere cluster managers do this
         yield []
@@ -80,21 +85,31 @@ def temporary_folders(settings: Settings, environment: MutableMapping[str, str])
         )
     sockets = ours if len(os.fsencode(ours)) <= _LONGEST_FOLDER_OF_SOCKETS else _SHORT / name
     with ExitStack() as stack:
+        bases = local[0] / f"bases-{_started_system()}"
         for folder in dict.fromkeys([ours, sockets, *local]):
             stack.enter_context(_private(folder))
-            _empty(folder)
-        stack.callback(_restore, environment, environment.get(_LOCAL_DIRS))
-        environment[_LOCAL_DIRS] = ",".join(map(str, local))
+            _empty(folder, but=bases)
+        for name, value in ((_LOCAL_DIRS, ",".join(map(str, local))), (FOLDER_VARIABLE, str(bases))):
+            stack.callback(_restore, environment, name, environment.get(name))
+            environment[name] = value
         stack.callback(setattr, tempfile, "tempdir", tempfile.tempdir)
         tempfile.tempdir = str(ours)  # PySpark has a folder there while it starts the JVM
         yield [f'"-Djava.io.tmpdir={ours}"', f'"-Dspark.python.unix.domain.socket.dir={sockets}"']
 
 
-def _restore(environment: MutableMapping[str, str], local_dirs: str | None) -> None:
-    if local_dirs is None:
-        del environment[_LOCAL_DIRS]
+def _restore(environment: MutableMapping[str, str], name: str, value: str | None) -> None:
+    if value is None:
+        del environment[name]
     else:
-        environment[_LOCAL_DIRS] = local_dirs
+        environment[name] = value
+
+
+def _started_system() -> str:
+    """Return the id of the last start of the system; without one, an id that is never repeated."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return str(uuid4())
 
 
 def _name_of_folder(checkpoint: str) -> str:
@@ -134,9 +149,11 @@ def _not_private(folder: Path, found: str) -> OffsetlakeError:
     )
 
 
-def _empty(folder: Path) -> None:
-    """Delete the content of a folder; undeletable files are left to the next start."""
+def _empty(folder: Path, *, but: Path) -> None:
+    """Delete the content of a folder but one entry; undeletable files are left to the next start."""
     for entry in [*folder.iterdir()]:
+        if entry == but:
+            continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         else:

@@ -21,20 +21,17 @@ _FIXED_BYTES: Final = 1_536 * MIB
 _OF_STATE_BYTES: Final = 256 * MIB  # of a million offsets, in the workers, while a batch changes it
 _MOST_RECORDS: Final = 3_000_000
 _MOST_RECORDS_AT_ONCE: Final = 100_000
-_MOST_HELD_BYTES: Final = 320 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
     """The division of the job's memory: sizes in the JVM, the most records of a batch, and of what a worker
-    decodes at a time; the most bytes of the state that a worker holds from one batch to the next; and whether
-    freed memory is kept for the next rows."""
+    decodes at a time; and whether freed memory is kept for the next rows."""
 
     heap_bytes: int
     off_heap_bytes: int
     records_per_batch: int
     records_at_once: int
-    held_bytes: int
     keeps_freed: bool
 
 
@@ -46,7 +43,6 @@ def divided(memory_bytes: int) -> Division:
     ...     off_heap_bytes=512 * MIB,
     ...     records_per_batch=3_000_000,
     ...     records_at_once=100_000,
-    ...     held_bytes=320 * MIB,
     ...     keeps_freed=True,
     ... )
     True
@@ -62,7 +58,6 @@ def divided(memory_bytes: int) -> Division:
         off_heap_bytes=rest // 5 // MIB * MIB,
         records_per_batch=share_of(_MOST_RECORDS),
         records_at_once=share_of(_MOST_RECORDS_AT_ONCE),
-        held_bytes=share_of(_MOST_HELD_BYTES),
         keeps_freed=memory_bytes >= USUAL_BYTES,
     )
 

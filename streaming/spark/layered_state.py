@@ -5,22 +5,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streaming.common.pieces import divided, pieces_in
+from streaming.spark.base_files import BaseFiles
 from streaming.state.layers import Layers
-from streaming.state.stored import Bases, MixedStateError, Values
+from streaming.state.stored import MixedStateError, Values
 
 GROUP_RECORDS_NAME: Final = "group_records"
 """The name of the value with the records of groups."""
 
 _RECENT: Final = "_recent"  # suffix of the name of the value with the changes since the base
-
-HELD_BYTES: Final = 320 * 1024 * 1024
-"""Bytes of bases that a worker usually holds: enough for five million keys."""
-_BASES: Final = Bases(HELD_BYTES)
-
-
-def hold_at_most(most_bytes: int) -> None:
-    """Limit the bases that this worker holds from now on."""
-    _BASES.most_bytes = most_bytes
 
 
 class DividedState:
@@ -57,8 +49,9 @@ class DividedState:
 class LayeredState:
     """One table of the shard of Spark's current grouping key."""
 
-    def __init__(self, name: str, schema: pa.Schema, pieces: Any) -> None:
+    def __init__(self, name: str, schema: pa.Schema, pieces: Any, files: BaseFiles) -> None:
         self._name = name
+        self._files = files
         self._base = DividedState(name, pieces)
         self._recent = DividedState(f"{name}{_RECENT}", pieces)
         self._nothing = Values.of(Layers.of(schema.empty_table())).stored()
@@ -66,7 +59,7 @@ class LayeredState:
     def read(self, shard: int) -> Values:
         """Read the table of a shard; empty if nothing was written so far."""
         recent = self._recent.read()
-        if recent and (known := _BASES.find((self._name, shard), recent)) is not None:
+        if recent and (known := self._files.find((self._name, shard), recent)) is not None:
             return known
         base = self._base.read()
         if not base and not recent:
@@ -74,13 +67,13 @@ class LayeredState:
         if not base or not recent:
             raise MixedStateError(f"{self._name} without its {'recent rows' if base else 'base'}")
         values = Values.read(base, recent)
-        _BASES.hold((self._name, shard), values)
-        return values
+        del base
+        return self._files.keep((self._name, shard), values)
 
     def write(self, shard: int, before: Values, after: Values) -> None:
         """Write the values that have changed."""
         if after.base.data is not None:
             self._base.write(before.base.size, after.base.data)
-            _BASES.hold((self._name, shard), after)
+            self._files.keep((self._name, shard), after.stored())
         if after.recent is not before.recent:
             self._recent.write(len(before.recent), after.recent)

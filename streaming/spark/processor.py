@@ -36,13 +36,7 @@ _PIECE: Final = StructType(
 
 
 class ReplayShard(StatefulProcessor):
-    """Keeps all shards and replays the packed blocks of a batch on them.
-
-    A worker holds at most `held_bytes` of the states of shards (None: the usual number).
-    """
-
-    def __init__(self, held_bytes: int | None = None) -> None:
-        self._held = {} if held_bytes is None else {"held_bytes": held_bytes}
+    """Keeps all shards and replays the packed blocks of a batch on them."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the map with the values of all shards, piece by piece.
@@ -61,7 +55,7 @@ class ReplayShard(StatefulProcessor):
         from streaming.spark.shard_replay import replay_blocks  # not at the top: see the module's docstring
 
         blocks = (row["records"] for row in rows)
-        yield from replay_blocks(self._pieces, key[0], blocks, **self._held)
+        yield from replay_blocks(self._pieces, key[0], blocks)
 
     def close(self) -> None:
         """Nothing to close."""

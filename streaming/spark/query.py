@@ -44,7 +44,7 @@ def start_query(
         read_records(spark, settings.source, shards.partition_count, records_per_batch(settings))
         .transform(in_few_tasks, settings.spark)
         .transform(with_blocks, shards, check_partition=checks_partition(settings))
-        .transform(with_shard_results, division_of(settings).held_bytes)
+        .transform(with_shard_results)
     )
     usual = spark.conf.get(_UNLOAD) or "false"
 
@@ -104,12 +104,11 @@ def with_blocks(records: DataFrame, shards: Shards, *, check_partition: bool) ->
     return blocks.where("records is not null")
 
 
-def with_shard_results(blocks: DataFrame, held_bytes: int | None = None) -> DataFrame:
+def with_shard_results(blocks: DataFrame) -> DataFrame:
     """Replay packed blocks on the state of their shard: rows `SHARD_RESULT` for each shard with blocks.
 
-    Tasks write most changes themselves if a batch is announced (`task_files`). A worker holds at most
-    `held_bytes` of the states of shards (None: the usual number).
+    Tasks write most changes themselves if a batch is announced (`task_files`).
     """
     return blocks.groupBy("shard").transformWithState(
-        ReplayShard(held_bytes), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
+        ReplayShard(), outputStructType=SHARD_RESULT, outputMode="Update", timeMode="None"
     )

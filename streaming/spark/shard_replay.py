@@ -17,8 +17,9 @@ from streaming.model.totals import Totals, totals_to_json
 from streaming.packing import codec
 from streaming.packing.quarantine import quarantined
 from streaming.packing.unpacking import PackedBlocks
+from streaming.spark.base_files import BaseFiles
 from streaming.spark.fingerprint import Fingerprint
-from streaming.spark.layered_state import GROUP_RECORDS_NAME, HELD_BYTES, LayeredState, hold_at_most
+from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.task_files import TaskFiles, announced
 from streaming.spark.worker_memory import (
     hand_over,
@@ -51,27 +52,21 @@ class Cells:
     quarantine: bytes
 
 
-def replay_blocks(
-    state: Any,
-    shard: int,
-    blocks: Iterable[bytes],
-    held_bytes: int = HELD_BYTES,
-) -> Iterator[Row]:
+_BASES: Final = BaseFiles.of_worker()
+
+
+def replay_blocks(state: Any, shard: int, blocks: Iterable[bytes]) -> Iterator[Row]:
     """Replay the packed blocks of one shard on its state (`processor.ReplayShard`); yield rows
     `SHARD_RESULT`.
 
-    Of an announced batch, most changes are written to files of the table (`task_files`). The worker holds at
-    most `held_bytes` of the states of shards.
+    Of an announced batch, most changes are written to files of the table (`task_files`).
     """
     with TaskFiles(announced()) as files:
-        yield from _replayed(state, shard, blocks, held_bytes, files)
+        yield from _replayed(state, shard, blocks, files)
 
 
-def _replayed(
-    state: Any, shard: int, blocks: Iterable[bytes], held_bytes: int, files: TaskFiles
-) -> Iterator[Row]:
+def _replayed(state: Any, shard: int, blocks: Iterable[bytes], files: TaskFiles) -> Iterator[Row]:
     spare_modules_from_collection()
-    hold_at_most(held_bytes)
     replayed = _replay(state, shard, blocks, files)
     hand_over()  # all that the replay held is free now
     written = files.handed_over()
@@ -88,7 +83,10 @@ def _replayed(
 
 def _replay(state: Any, shard: int, blocks: Iterable[bytes], files: TaskFiles) -> "_Replayed":
     """Replay blocks on the state of a shard, and write the state."""
-    tables = LayeredState("entries", ENTRIES, state), LayeredState(GROUP_RECORDS_NAME, GROUP_RECORDS, state)
+    tables = [
+        LayeredState(name, schema, state, _BASES)
+        for name, schema in (("entries", ENTRIES), (GROUP_RECORDS_NAME, GROUP_RECORDS))
+    ]
     held = [table.read(shard) for table in tables]
     before = Shard(*(values.layers() for values in held))
     replayed = _effects(before, blocks, files)

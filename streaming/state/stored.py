@@ -4,8 +4,8 @@ A base of B bytes is written again once writing the changes since then has cost 
 d bytes a batch, that is every sqrt(2 B / d) batches, where the sum of both kinds of writing is minimal for
 all B and d.
 
-A base is read from Spark only if this process does not hold it already (`Bases`): with a million keys, moving
-40 MB from the state store to Python took longer than all the rest of a small batch.
+A base is named by the digest of its bytes, which the recent rows have too: `streaming.spark.base_files` keeps
+decoded bases by these names.
 """
 
 from dataclasses import dataclass, field, replace
@@ -73,12 +73,6 @@ class Base:
             del column
         return cls(pa.table(columns, names), len(data))
 
-    @property
-    def held_bytes(self) -> int:
-        """The size in memory, once the base is in the state."""
-        size: int = self.table.nbytes
-        return size
-
 
 @dataclass(frozen=True)
 class Values:
@@ -98,7 +92,7 @@ class Values:
     def read(cls, base: bytes | pa.Buffer, recent: bytes) -> "Values":
         """Read a stored table; raises `MixedStateError` if the recent rows have another base, and
         `OtherFormatError` if another release wrote it."""
-        if _base_of(recent) != _digest(base):
+        if digest_of(recent) != _digest(base):
             raise MixedStateError("recent rows and another base than theirs")
         return cls(Base.read(base), recent)
 
@@ -124,40 +118,11 @@ class Values:
 
     @property
     def digest(self) -> bytes:
-        return _base_of(self.recent)
+        """The digest of the base."""
+        return digest_of(self.recent)
 
     def _written_since_base(self) -> int:
         return int(_metadata(self.recent)[_WRITTEN_KEY]) + len(self.recent)
-
-
-class Bases:
-    """Decoded bases that this process has read or written: the newest of each shard, up to a limit of bytes.
-
-    A base is found by the digest of its bytes, which the recent rows of the state have. So it does not matter
-    how it came here, nor which batches were meanwhile repeated, rolled back or run by other processes: either
-    it is the base that the state refers to, or it is not found and is read.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-        self._held: dict[tuple[str, int], tuple[bytes, Base]] = {}  # with the digest of the base
-        self._bytes = 0
-
-    def find(self, shard: tuple[str, int], recent: bytes) -> Values | None:
-        """Return the values of a shard with these recent rows, if their base is held."""
-        digest, held = self._held.get(shard, (None, None))
-        if held is None or _base_of(recent) != digest:
-            return None
-        return Values(held, recent)
-
-    def hold(self, shard: tuple[str, int], values: Values) -> None:
-        """Hold the base of a shard in place of its former one."""
-        if (former := self._held.pop(shard, None)) is not None:
-            self._bytes -= former[1].held_bytes
-        base = values.stored().base
-        if self._bytes + base.held_bytes <= self.most_bytes:
-            self._held[shard] = values.digest, base
-            self._bytes += base.held_bytes
 
 
 def _with_metadata(table: pa.Table, metadata: dict[bytes, bytes]) -> pa.Table:
@@ -182,7 +147,8 @@ def _metadata(recent: bytes) -> dict[bytes, bytes]:
     return metadata
 
 
-def _base_of(recent: bytes) -> bytes:
+def digest_of(recent: bytes) -> bytes:
+    """Return the digest of the base to which recent rows belong."""
     return _metadata(recent)[_BASE_KEY]
 
 

@@ -215,6 +215,28 @@ def test_what_a_killed_job_left_is_deleted_and_nothing_of_others(tmp_path: Path,
     assert (other / "librocksdbjni1.so").exists()
 
 
+def test_bases_of_the_state_stay_until_the_system_is_started_again(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may have lost the end of a file that it had not written to the disk yet."""
+    job, boot_id = settings("s3://bucket/checkpoint", tmp_path), tmp_path / "boot_id"
+    monkeypatch.setattr("streaming.job.sole_job._BOOT_ID", boot_id)
+    found = list[list[str]]()
+    for boot in ("first\n", "first\n", "second\n", None, None):
+        boot_id.unlink(missing_ok=True)
+        if boot:
+            boot_id.write_text(boot)
+        environment: dict[str, str] = {}
+        with temporary_folders(job, environment):
+            bases, local = Path(environment["OFFSETLAKE_BASES"]), Path(environment["SPARK_LOCAL_DIRS"])
+            assert bases.parent == local
+            found.append([path.name for path in local.rglob("*") if path.is_file()])
+            bases.mkdir(exist_ok=True)
+            (bases / f"of-{boot}".strip()).touch()
+        assert environment == {}
+    assert found == [[], ["of-first"], [], [], []]
+
+
 def test_temporary_files_are_private(tmp_path: Path, temporary: Path) -> None:
     job = settings("s3://bucket/checkpoint", tmp_path)
     [folder] = folders_of(job)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +17,11 @@ from streaming.model.totals import Totals, totals_from_json
 from streaming.packing import codec, unpacking
 from streaming.packing.shards import shard_keys
 from streaming.packing.unpacking import PackedBlocks
-from streaming.spark import layered_state, shard_replay
+from streaming.spark import shard_replay
+from streaming.spark.base_files import BaseFiles
 from streaming.spark.processor import ReplayShard
 from streaming.state.arrow_stream import widen
 from streaming.state.replay import Shard, replay
-from streaming.state.stored import Bases
 from tests.benchmarks.bench_growth import Case, shard_records
 
 CASE = Case(keys=3_000, partitions=2, records=0, small=300, rounds=0)
@@ -29,14 +30,14 @@ KEYS = [(field.name, "ascending") for field in KEY]
 
 
 @pytest.fixture(params=["the same worker", "a worker that is new now and then", "no room for bases"])
-def bases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def bases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """A function that is to be called with the number of each batch."""
-    room = 0 if request.param == "no room for bases" else 100_000_000
-    monkeypatch.setattr(layered_state, "_BASES", Bases(room))
+    folder = None if request.param == "no room for bases" else tmp_path
+    monkeypatch.setattr(shard_replay, "_BASES", BaseFiles(folder))
 
     def before_batch(number: int) -> None:
         if request.param.startswith("a worker") and number % 3 == 0:
-            monkeypatch.setattr(layered_state, "_BASES", Bases(room))
+            monkeypatch.setattr(shard_replay, "_BASES", BaseFiles(folder))
 
     return before_batch
 
@@ -85,7 +86,7 @@ def test_many_records_replayed_in_slices_give_what_they_give_at_once(
 def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PIECE_BYTES", "VALUE_BYTES"):
         monkeypatch.setattr(pieces, name, PIECE)
-    monkeypatch.setattr(layered_state, "_BASES", Bases(0))
+    monkeypatch.setattr(shard_replay, "_BASES", BaseFiles(None))
     operator, shard = TwsTester(ReplayShard()), Shard.empty()
     counts: dict[str, list[int]] = {"entries": [], "entries_recent": []}
     for number, count in enumerate((100, 4_000, 2_000, 1, 4_000, 1)):

@@ -18,7 +18,8 @@ from streaming.packing.by_shard import pack_by_shard
 from streaming.packing.codec import count_records
 from streaming.packing.quarantine import quarantined, with_kept_bytes
 from streaming.packing.shards import Shards
-from streaming.spark import layered_state
+from streaming.spark import shard_replay
+from streaming.spark.base_files import BaseFiles
 from streaming.spark.fingerprint import Fingerprint
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.shard_replay import replay_blocks
@@ -26,7 +27,6 @@ from streaming.state import concerned, encoded, layers
 from streaming.state.arrow_stream import widen
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.replay import Shard, replay
-from streaming.state.stored import Bases
 
 Row = dict[str, Any]
 
@@ -180,22 +180,24 @@ def check_unknown(found: Totals, wanted: Totals, logs_of_batch: list[list[Row]])
     slice_records=st.integers(1, 20),
     size=st.integers(1, 9),
     tasks=st.integers(1, 3),
-    room=st.sampled_from([0, 10**9]),
+    are_bases_kept=st.booleans(),
     upgraded_at=st.integers(0, 3),
     random=st.randoms(use_true_random=False),
 )
 def test_parts_come_to_what_one_replay_comes_to(
     sizes: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[list[Row]]],
     slice_records: int,
     size: int,
     tasks: int,
-    room: int,
+    are_bases_kept: bool,
     upgraded_at: int,
     random: Any,
 ) -> None:
     sizes.setattr(unpacking, "SLICE_RECORDS", slice_records)
-    sizes.setattr(layered_state, "_BASES", Bases(room))
+    bases = BaseFiles(tmp_path_factory.mktemp("bases") if are_bases_kept else None)
+    sizes.setattr(shard_replay, "_BASES", bases)
     state, shard = MapState(), Shard.empty()
     for number, logs_of_batch in enumerate(batches):
         largest = PIECE if number >= upgraded_at else 1_000_000  # the pieces of an older release were larger
@@ -205,7 +207,7 @@ def test_parts_come_to_what_one_replay_comes_to(
             continue
         everything, totals = all_records(logs_of_batch)
         shard, changes = replay(shard, everything)
-        results = [row.asDict() for row in replay_blocks(state, 7, blocks, held_bytes=room)]
+        results = [row.asDict() for row in replay_blocks(state, 7, blocks)]
 
         found = widened([row["changes"] for row in results], CHANGES_IN_BATCH)
         assert rows_of(found) == rows_of(changes)
@@ -220,7 +222,7 @@ def test_parts_come_to_what_one_replay_comes_to(
             ("entries", ENTRIES, shard.entries),
             (GROUP_RECORDS_NAME, GROUP_RECORDS, shard.group_records),
         ):
-            table = LayeredState(name, schema, state).read(7).layers().table
+            table = LayeredState(name, schema, state, bases).read(7).layers().table
             assert table.schema == schema
             assert rows_of(table) == rows_of(held.table)
         further = {name: count for (name, place), (_, count) in state.values.items() if not place}

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from streaming.state import layers as layers_module
 from streaming.state.encoded import plain
 from streaming.state.layers import LayerChange, Layers
-from streaming.state.stored import MIXED, Bases, MixedStateError, Values
+from streaming.state.stored import MIXED, MixedStateError, Values
 
 SCHEMA = pa.schema([("key", pa.int64()), ("payload", pa.binary()), ("name", pa.string())])
-SHARD = ("entries", 7)
 Change = tuple[frozenset[int], frozenset[int]]
 
 KEYS = st.frozensets(st.integers(0, 30), max_size=12)
@@ -122,23 +121,6 @@ def test_nothing_of_the_changes_is_kept_beside_a_new_base() -> None:
     assert rows_of(after.layers().base) == {1: b"b", 2: b"c"}
 
 
-def test_a_base_that_is_held_need_not_be_read_again() -> None:
-    first, second, _ = _states()
-    bases = held(first)
-    found = bases.find(SHARD, second.recent)
-    assert found is not None
-    assert rows_of(found.layers().table) == rows_of(second.layers().table)
-
-
-def test_a_base_is_held_for_no_other_state_than_its_own() -> None:
-    """A batch that wrote a new base was taken back; what was held before it is not taken for the new one."""
-    first, second, rewritten = _states()
-    assert rewritten.digest != first.digest
-    assert held(rewritten).find(SHARD, second.recent) is None
-    assert held(first).find(SHARD, rewritten.recent) is None
-    assert held(first).find(("entries", 8), second.recent) is None
-
-
 def test_a_base_that_is_not_that_of_the_recent_rows_is_refused() -> None:
     """The same rows in another order, as a batch that is run again may write them."""
     rows = {key: random_payload(0, key) for key in range(100)}
@@ -152,32 +134,3 @@ def test_a_base_that_is_not_that_of_the_recent_rows_is_refused() -> None:
     assert rows_of(Values.read(second.base.data, after.recent).layers().table) == rows | {7: b"changed"}
     with pytest.raises(MixedStateError, match=MIXED):
         Values.read(first.base.data, after.recent)
-
-
-def test_bases_are_held_as_long_as_there_is_room() -> None:
-    first, _, rewritten = _states()
-    room = first.base.held_bytes
-    bases = Bases(room)
-    bases.hold(("entries", 1), first)
-    bases.hold(("entries", 2), first)
-    assert bases.find(("entries", 2), first.recent) is None
-    bases.hold(("entries", 1), rewritten)  # larger
-    assert bases.find(("entries", 1), rewritten.recent) is None
-    bases.hold(("entries", 2), first)
-    assert bases.find(("entries", 2), first.recent) is not None
-
-
-def _states() -> tuple[Values, Values, Values]:
-    """A state, the same with a few changes, and with so many that its base was written anew."""
-    first = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(100)})))
-    second = first.updated(changed(first.layers(), frozenset(), {7: b"changed"}))
-    added = {key: random_payload(1, key) for key in range(200)}
-    rewritten = second.updated(changed(second.layers(), frozenset(), added))
-    assert second.base is first.base
-    return first, second, rewritten
-
-
-def held(values: Values) -> Bases:
-    bases = Bases(1_000_000)
-    bases.hold(SHARD, values)
-    return bases

@@ -1,0 +1,163 @@
+"""Bases in files: what a worker finds there is the base of the state that it asks for, whoever wrote it."""
+
+import errno
+import resource
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streaming.common.arrays import no_rows
+from streaming.model.schemas import ENTRIES
+from streaming.spark.base_files import BaseFiles
+from streaming.state.layers import LayerChange, Layers
+from streaming.state.stored import Values
+
+SHARD = ("entries", 7)
+SCHEMA = pa.schema([("key", pa.int64()), ("name", pa.string()), ("never", pa.int32())])
+
+
+def rows(keys: range, name: str = "one") -> pa.Table:
+    return pa.table([[*keys], [f"{name}\0{key % 3}" for key in keys], [None] * len(keys)], schema=SCHEMA)
+
+
+def after(values: Values, added: pa.Table) -> Values:
+    layers = values.layers()
+    return values.updated(layers.after([LayerChange(np.empty(0, np.int64), added)]))
+
+
+FIRST = Values.of(Layers.of(rows(range(10_000))))
+SECOND = after(FIRST, rows(range(10_000, 10_010)))
+REWRITTEN = after(SECOND, rows(range(20_000, 60_000), "other"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    assert SECOND.digest == FIRST.digest != REWRITTEN.digest
+    return tmp_path / "bases"
+
+
+def found_in(files: BaseFiles, values: Values, shard: tuple[str, int] = SHARD) -> pa.Table | None:
+    found = files.find(shard, values.recent)
+    return None if found is None else found.layers().table
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_every_worker_finds_a_base_that_one_has_kept(folder: Path) -> None:
+    kept = BaseFiles(folder).keep(SHARD, FIRST)
+    assert kept.layers().table == FIRST.layers().table
+    assert kept.base.size == FIRST.base.size
+    assert kept.base.data is None
+    for files in (BaseFiles(folder), BaseFiles(folder)):
+        assert found_in(files, SECOND) == SECOND.layers().table
+        found = files.find(SHARD, FIRST.recent)
+        assert found is not None
+        assert found.base.table.schema == FIRST.base.table.schema, "columns stay encoded"
+
+
+def test_its_memory_is_that_of_the_file(folder: Path) -> None:
+    """So it is shared between workers, and is no heap of any of them."""
+    BaseFiles(folder).keep(SHARD, FIRST)
+    before = pa.total_allocated_bytes()
+    files = BaseFiles(folder)
+    found = files.find(SHARD, FIRST.recent)
+    assert found is not None
+    assert pa.total_allocated_bytes() - before < found.base.table.nbytes / 10
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(folder) in line]
+    assert len(mapped) > 0
+
+
+def test_a_base_is_found_for_no_other_state_than_its_own(folder: Path) -> None:
+    """A batch that wrote a new base was taken back; what was kept before it is not taken for the new one."""
+    files = BaseFiles(folder)
+    files.keep(SHARD, FIRST)
+    assert found_in(files, REWRITTEN) is None
+    assert found_in(files, FIRST, ("entries", 77)) is None
+    assert found_in(files, FIRST, ("group_records", 7)) is None
+    files.keep(SHARD, REWRITTEN)
+    assert found_in(files, SECOND) is None
+    assert found_in(files, REWRITTEN) == REWRITTEN.layers().table
+
+
+def test_one_file_is_kept_of_each_table_of_a_shard(folder: Path) -> None:
+    files = BaseFiles(folder)
+    for shard in (SHARD, ("entries", 77), ("group_records", 7)):
+        files.keep(shard, FIRST)
+        files.keep(shard, REWRITTEN)
+    assert len(files_in(folder)) == 3
+    assert found_in(BaseFiles(folder), REWRITTEN, ("entries", 77)) == REWRITTEN.layers().table
+
+
+def test_a_base_stays_readable_when_another_worker_has_replaced_it(folder: Path) -> None:
+    one, other = BaseFiles(folder), BaseFiles(folder)
+    held = one.keep(SHARD, FIRST)
+    other.keep(SHARD, REWRITTEN)
+    assert len(files_in(folder)) == 1
+    assert held.layers().table == FIRST.layers().table
+    assert found_in(one, SECOND) == SECOND.layers().table, "it is still mapped"
+    assert found_in(one, REWRITTEN) == REWRITTEN.layers().table
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_without_room_it_is_read_from_the_state_the_next_time(
+    folder: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = BaseFiles(folder)
+    files.keep(SHARD, FIRST)
+
+    def refuse(self: Path, target: object) -> None:
+        raise OSError(number, "refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", refuse)
+        kept = files.keep(SHARD, REWRITTEN)
+    assert kept.layers().table == REWRITTEN.layers().table
+    assert found_in(files, REWRITTEN) is None
+    assert len(files_in(folder)) == 1, "nothing of the attempt is left, and the former one may still be used"
+    assert found_in(files, SECOND) == SECOND.layers().table
+
+
+def test_a_file_that_cannot_be_written_to_its_end_is_not_left_behind(folder: Path) -> None:
+    large, limits = Values.of(Layers.of(rows(range(200_000)))), resource.getrlimit(resource.RLIMIT_FSIZE)
+    files = BaseFiles(folder)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        assert files.keep(SHARD, large).layers().table == large.layers().table
+        assert found_in(files, large) is None
+        assert files_in(folder) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    files.keep(SHARD, large)
+    assert found_in(BaseFiles(folder), large) == large.layers().table
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    files = BaseFiles(None)
+    assert files.keep(SHARD, FIRST).layers().table == FIRST.layers().table
+    assert found_in(files, FIRST) is None
+
+
+def test_an_empty_table_is_kept_like_others(folder: Path) -> None:
+    empty = Values.of(Layers.of(no_rows(ENTRIES)))
+    assert BaseFiles(folder).keep(SHARD, empty).layers().table == no_rows(ENTRIES)
+    assert found_in(BaseFiles(folder), empty) == no_rows(ENTRIES)
+
+
+def test_workers_use_the_folder_of_the_job_or_the_first_one_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OFFSETLAKE_BASES", raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    BaseFiles.of_worker().keep(SHARD, FIRST)
+    assert len(files_in(tmp_path / "offsetlake-bases")) == 1
+    monkeypatch.setenv("OFFSETLAKE_BASES", str(tmp_path / "of-the-job"))
+    assert found_in(BaseFiles.of_worker(), FIRST) is None
+    BaseFiles.of_worker().keep(SHARD, FIRST)
+    assert len(files_in(tmp_path / "of-the-job")) == 1
+    for name in ("OFFSETLAKE_BASES", "SPARK_LOCAL_DIRS"):
+        monkeypatch.delenv(name)
+    assert found_in(BaseFiles.of_worker(), FIRST) is None
