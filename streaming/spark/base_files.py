@@ -75,9 +75,11 @@ class BaseFiles:
     def _map(self, shard: Shard, digest: bytes) -> Base | None:
         if self._folder is None:
             return None
-        with suppress(OSError), pa.memory_map(str(self._path(shard, digest))) as file:
+        unreadable = OSError, pa.ArrowInvalid, KeyError  # whatever has happened to the file
+        with suppress(*unreadable), pa.memory_map(str(self._path(shard, digest))) as file:
             table = pa.ipc.open_file(file).read_all()
-            base = Base(table.replace_schema_metadata(None), int(table.schema.metadata[_SIZE]))
+            size = int((table.schema.metadata or {})[_SIZE])
+            base = Base(table.replace_schema_metadata(None), size)
             self._mapped[shard] = digest, base
             return base
         return None

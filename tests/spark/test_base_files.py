@@ -85,9 +85,9 @@ def test_a_base_is_found_for_no_other_state_than_its_own(folder: Path) -> None:
 
 def test_one_file_is_kept_of_each_table_of_a_shard(folder: Path) -> None:
     files = BaseFiles(folder)
-    for shard in (SHARD, ("entries", 77), ("group_records", 7)):
-        files.keep(shard, FIRST)
-        files.keep(shard, REWRITTEN)
+    for values in (FIRST, REWRITTEN):
+        for shard in (("entries", 77), ("group_records", 7), SHARD):
+            files.keep(shard, values)
     assert len(files_in(folder)) == 3
     assert found_in(BaseFiles(folder), REWRITTEN, ("entries", 77)) == REWRITTEN.layers().table
 
@@ -100,6 +100,25 @@ def test_a_base_stays_readable_when_another_worker_has_replaced_it(folder: Path)
     assert held.layers().table == FIRST.layers().table
     assert found_in(one, SECOND) == SECOND.layers().table, "it is still mapped"
     assert found_in(one, REWRITTEN) == REWRITTEN.layers().table
+
+
+@pytest.mark.parametrize("size", [0, 7, 1_000, -1])
+def test_a_file_that_was_damaged_is_not_found_and_is_written_again(folder: Path, size: int) -> None:
+    BaseFiles(folder).keep(SHARD, FIRST)
+    [file] = folder.iterdir()
+    file.write_bytes(file.read_bytes()[:size])
+    files = BaseFiles(folder)
+    assert found_in(files, SECOND) is None
+    assert files.keep(SHARD, FIRST).layers().table == FIRST.layers().table
+    assert found_in(BaseFiles(folder), SECOND) == SECOND.layers().table
+
+
+def test_a_file_of_something_else_is_not_found(folder: Path) -> None:
+    BaseFiles(folder).keep(SHARD, FIRST)
+    [file] = folder.iterdir()
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+        writer.write_table(rows(range(3)))
+    assert found_in(BaseFiles(folder), SECOND) is None
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
