@@ -49,7 +49,7 @@ UNKNOWN_RECORD_VERSION: Final = AlertRule(
     id=schemas.UNKNOWN_RECORD_VERSION,
     judge=_judge_unknown_record_version,
     sentence="{count} {subject} cannot be read by this release (first at {first}, last at {last}, as offsets "
-    "partition:offset); their content is missing from the tables",
+    "partition:offset); their content is missing from offsets, groups and changes",
     labels=lambda finding: {name: finding.facts[name] for name in ("record_type", "value_version")},
     remembers_closed=True,
 )
