@@ -161,11 +161,10 @@ def live_parts(
             sizes[bucket] += sum(file["num_records"] or 0 for file in files)
 
     def read(buckets: Sequence[int]) -> dict[str, pa.Table]:
+        wanted = [is_one_of(BUCKET.name, [bucket]) for bucket in buckets] if len(portions) > 1 else ["true"]
         return {
             name: _with_changes(
-                name,
-                _selected(base, columns[name], is_one_of(BUCKET.name, buckets)),
-                _of_buckets(changed[name], buckets),
+                name, _selected(base, columns[name], wanted), _of_buckets(changed[name], buckets)
             )
             for name, (base, _) in bases.items()
         }
@@ -383,12 +382,15 @@ def _held(
         wanted = [is_one_of(BUCKET.name, [bucket]) for bucket in range(BUCKETS)]
     else:
         wanted = [_in_buckets(base, groups)]
-    parts = (_selected(base, columns, f"{is_of_topics(topics)} AND {one}") for one in wanted)
+    return _selected(base, columns, [f"{is_of_topics(topics)} AND {one}" for one in wanted])
+
+
+def _selected(base: DeltaTable, columns: pa.Schema, wanted: Sequence[str]) -> pa.Table:
+    """Return the rows that match one of some conditions, of which no two match the same row; each is a
+    query."""
+    sql = f"SELECT {names(columns.names)} FROM base WHERE"
+    parts = (select(f"{sql} {one}", base=base).cast(columns) for one in wanted)
     return next(parts) if len(wanted) == 1 else pa.concat_tables(part.combine_chunks() for part in parts)
-
-
-def _selected(base: DeltaTable, columns: pa.Schema, condition: str) -> pa.Table:
-    return select(f"SELECT {names(columns.names)} FROM base WHERE {condition}", base=base).cast(columns)
 
 
 def _in_buckets(base: DeltaTable, groups: Sequence[str] | None) -> str:
