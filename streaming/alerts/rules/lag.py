@@ -61,9 +61,9 @@ def _selecting(rule: str, masks_of: _MasksOf) -> Callable[[RuleContext, pa.Table
     def selected(view: RuleContext, rows: pa.Table) -> Mask:
         masks = masks_of(view, rows)
         is_selected = masks.is_found | _are_of_open_episodes(view, rule, rows, masks.is_unknown)
-        return (is_selected if masks.lingers is None else is_selected | masks.lingers) & view.policies.are_on(
-            rows, rule
-        )
+        if masks.lingers is not None:
+            is_selected |= masks.lingers
+        return is_selected & view.policies.are_on(rows, rule)
 
     return selected
 
