@@ -1,18 +1,20 @@
 """Evaluates the alert rules on the tables, and writes the episodes that open, change or close. Needs no
 Spark."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming.alerts.episodes import Episode, next_episodes
 from streaming.alerts.log_starts import AskLogRanges, LogStarts
 from streaming.alerts.positions import LastReading, Positions
-from streaming.alerts.rewinds import Awaited, Rewinds
+from streaming.alerts.rewinds import REWOUND, Awaited, Rewinds
 from streaming.alerts.rules import RULES, judge
+from streaming.alerts.rules.rule import selected_by
 from streaming.alerts.rules.subjects import GroupPolicies
 from streaming.alerts.rules.view import LagRows, RuleContext
 from streaming.alerts.table import AlertsConflictError, AlertState, AlertTable
@@ -20,12 +22,13 @@ from streaming.assessment.assess import Facts, assess
 from streaming.common.times import now_ms
 from streaming.expiry.cause_names import EXPIRED
 from streaming.lag.health_rules import HealthRules
+from streaming.lag.log_ranges import partitions_in
 from streaming.model.completeness import STALLED, Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.settings.model import AlertSettings, HealthSettings
 from streaming.tables.feed import DROPS
-from streaming.tables.snapshot import Snapshot
+from streaming.tables.snapshot import LiveRows, Snapshot
 from streaming.tables.tables import Tables
 
 _MOST_HELD: Final = 200_000
@@ -60,7 +63,7 @@ class Evaluator:
         self._awaited = Awaited()
         self._about: tuple[object, ...] = ()
         self.offsets = 0  # live ones, as of the last evaluation
-        self._held: Rows | None = None
+        self._held: Rows | None = None  # all of them
 
     def evaluate(self) -> list[Episode]:
         """Evaluate all rules now. Return the episodes that opened, changed or closed.
@@ -72,7 +75,7 @@ class Evaluator:
         view, awaited, last_reading = self._context(now, before)
 
         def change(state: AlertState) -> list[Episode]:
-            if state.mark != before.mark:
+            if state.mark != before.mark or not _known(state).keys() <= view.known.keys():
                 raise AlertsConflictError("evaluating alerts: another evaluation has just been written.")
             return changed_episodes(state, view)
 
@@ -97,87 +100,139 @@ class Evaluator:
         """
         after = max(before.mark, self._seen_up_to)
         rewinds = partial(self._rewinds.read, after=before.rewinds_mark, awaited=self._awaited)
-        progress = self._tables.progress()
-        within_ms = self._tables.complete_within_ms
-        completeness = Completeness(progress=progress, moment=now, within_ms=within_ms)
+        view = self._view(self._tables.progress(), now, _known(before))
+        completeness = view.completeness
         about = _what_matters(completeness)
-        if self._held is None or self._held.about != about or after < progress.sequence:
+        if self._held is None or self._held.about != about or after < view.progress.sequence:
             self._held = None  # frees memory before the next rows are read
-            progress, rows, dropped, new, (rewound, awaited) = self._tables.ask(
-                lambda at: (*self._read(at, now, after=after), rewinds(at.completeness, at=at)), now=now
+            rows, dropped, (rewound, awaited) = self._tables.ask(
+                lambda at: (
+                    self._read(at, now, view.known),
+                    self._dropped(at, after),
+                    rewinds(at.completeness, at=at),
+                ),
+                now=now,
             )
             is_at_rest = rows.about == self._about
-            self._held = rows if is_at_rest and len(rows.offsets) <= _MOST_HELD else None
+            can_be_held = is_at_rest and rows.are_all and rows.count <= _MOST_HELD
+            self._held = replace(rows, view=replace(rows.view, lag=None)) if can_be_held else None
             self._about = rows.about
+            view = replace(rows.view, dropped=dropped)
         else:
-            rows, dropped, new = self._held, DROPS.empty_table(), self._reread(self._held, now)
+            rows = self._reread(self._held, view)
+            view = rows.view
             rewound, awaited = rewinds(completeness)
-        self.offsets = len(rows.offsets)
-        view = RuleContext(
+        self.offsets = rows.count
+        return replace(view, rewound=rewound), awaited, rows.reading or self._last_reading
+
+    def _view(self, progress: Progress, now: int, known: Mapping[tuple[str, str], Episode]) -> RuleContext:
+        """Return the input of rules without rows."""
+        return RuleContext(
             policies=self._policies,
             now=now,
             progress=progress,
-            offsets=rows.offsets,
-            groups=rows.groups,
+            offsets=OFFSETS.empty_table(),
+            groups=GROUPS.empty_table(),
             is_predicted=progress.retention is not None,
-            dropped=dropped,
-            rewound=rewound,
-            lag=None if new is None else new[0],
-            within_ms=within_ms,
+            dropped=DROPS.empty_table(),
+            rewound=REWOUND.empty_table(),
+            known=known,
+            within_ms=self._tables.complete_within_ms,
         )
-        last_reading = self._last_reading if new is None else new[1]
-        if not view.judged:
-            return view, awaited, last_reading
-        return replace(view, log_starts=self._log_starts.of(view.offsets, now)), awaited, last_reading
 
-    def _read(
-        self, at: Snapshot, now: int, *, after: int
-    ) -> tuple[Progress, "Rows", pa.Table, tuple[LagRows, LastReading] | None]:
-        rows = read_rows(at, at.completeness)
+    def _dropped(self, at: Snapshot, after: int) -> pa.Table:
         is_new = after < at.progress.sequence
-        dropped = at.drops(EXPIRED, after=after) if is_new else DROPS.empty_table()
-        return (
-            at.progress,
-            rows,
-            dropped,
-            self._positions.read(at, rows.offsets, rows.groups, now, self._last_reading),
+        return at.drops(EXPIRED, after=after) if is_new else DROPS.empty_table()
+
+    def _read(self, at: Snapshot, now: int, known: Mapping[tuple[str, str], Episode]) -> "Rows":
+        """Read the offsets and groups for the rules: none if no offsets partition can be judged.
+
+        Of several parts of the tables, only the rows that rules select are in memory together.
+        """
+        view = self._view(at.progress, now, known)
+        parts = at.parts() if view.judged else [lambda: LiveRows(view.offsets, view.groups, view.progress)]
+        reading = self._positions.new_reading(at, now, self._last_reading)
+        if view.judged:
+            starts = self._log_starts.of(lambda: partitions_in(at.live_partitions()), now)
+            view = replace(view, log_starts=starts)
+
+        def found(part: int, live: LiveRows) -> tuple[int, RuleContext]:
+            offsets, groups = _with_expiry(at, live), live.groups
+            lag = None if reading is None else self._positions.read(at, offsets, groups, now, part=part)
+            whole = replace(view, offsets=offsets, groups=groups, lag=lag)
+            return len(offsets), whole if len(parts) == 1 else _selected(whole)
+
+        counts, views = zip(*(found(part, read()) for part, read in enumerate(parts)), strict=True)
+        return Rows(
+            about=_what_matters(at.completeness),
+            view=_joined(views),
+            count=sum(counts),
+            are_all=len(parts) == 1,
+            reading=reading,
         )
 
-    def _reread(self, rows: "Rows", now: int) -> tuple[LagRows, LastReading] | None:
-        """Read new samples for the cached offsets and groups, if these are still current."""
+    def _reread(self, held: "Rows", view: RuleContext) -> "Rows":
+        """Return the cached rows in a view of now, with new samples if the rows are still current."""
+        offsets, groups = held.view.offsets, held.view.groups
 
         def read(at: Snapshot) -> tuple[LagRows, LastReading] | None:
-            is_same = rows.about == _what_matters(at.completeness)
-            return (
-                self._positions.read(at, rows.offsets, rows.groups, now, self._last_reading)
-                if is_same
-                else None
-            )
+            reading = self._positions.new_reading(at, view.now, self._last_reading)
+            if reading is None or held.about != _what_matters(at.completeness):
+                return None
+            return self._positions.read(at, offsets, groups, view.now), reading
 
-        return self._tables.ask(read, now=now) if self._positions.is_wanted else None
+        new = self._tables.ask(read, now=view.now) if self._positions.is_wanted else None
+        lag, reading = (None, None) if new is None else new
+        if view.judged:
+            view = replace(view, log_starts=self._log_starts.of(lambda: partitions_in(offsets), view.now))
+        return replace(held, view=replace(view, offsets=offsets, groups=groups, lag=lag), reading=reading)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Offsets and groups for the rules, and the key `about` that they depend on."""
+    """The rows for the rules in a view, and the key `about` that all but the positions depend on.
+
+    `count` is the number of live offsets; unless `are_all`, the view has only those that rules selected.
+    `reading` is None if no samples were read.
+    """
 
     about: tuple[object, ...]
-    offsets: pa.Table
-    groups: pa.Table
+    view: RuleContext
+    count: int
+    are_all: bool
+    reading: LastReading | None
 
 
-def read_rows(moment: Snapshot, completeness: Completeness) -> Rows:
-    """Read the offsets and groups for the rules: empty if no offsets partition can be judged.
+def _with_expiry(at: Snapshot, live: LiveRows) -> pa.Table:
+    """Return offsets with the columns of expiry if the retention of the brokers is known."""
+    if at.progress.retention is None:
+        return live.offsets
+    facts = Facts(expiry=at.progress.retention.retention_ms)
+    return assess(at, live.offsets, facts, moment=at.completeness.moment, groups=live.groups)
 
-    The offsets have the columns of expiry if the retention of the brokers is known.
-    """
-    progress, is_judged = moment.progress, bool(completeness.complete)
-    offsets = moment.offsets() if is_judged else OFFSETS.empty_table()
-    groups = moment.groups() if is_judged else GROUPS.empty_table()
-    if progress.retention is not None:
-        facts = Facts(expiry=progress.retention.retention_ms)
-        offsets = assess(moment, offsets, facts, moment=completeness.moment, groups=groups)
-    return Rows(_what_matters(completeness), offsets, groups)
+
+def _selected(view: RuleContext) -> RuleContext:
+    """Return the view with only the offsets and positions that any rule selects, and their groups."""
+    own = selected_by(RULES, view)
+    tables = [own.offsets] if own.lag is None else [own.offsets, own.lag.offsets, own.lag.uncommitted]
+    names = pa.chunked_array([chunk for rows in tables for chunk in rows["group"].chunks], pa.string())
+    return replace(own, groups=view.groups.filter(pc.is_in(view.groups["group"], value_set=names.unique())))
+
+
+def _joined(views: Sequence[RuleContext]) -> RuleContext:
+    """Return the first view with the rows of all: they are of the same moment."""
+    lags = [view.lag for view in views if view.lag is not None]
+    lag = lags and replace(
+        lags[0],
+        offsets=pa.concat_tables(lag.offsets for lag in lags),
+        uncommitted=pa.concat_tables(lag.uncommitted for lag in lags),
+    )
+    return replace(
+        views[0],
+        offsets=pa.concat_tables(view.offsets for view in views),
+        groups=pa.concat_tables(view.groups for view in views),
+        lag=lag or None,
+    )
 
 
 def _what_matters(completeness: Completeness) -> tuple[object, ...]:
@@ -193,18 +248,23 @@ def _what_matters(completeness: Completeness) -> tuple[object, ...]:
 
 
 def changed_episodes(state: AlertState, view: RuleContext) -> list[Episode]:
-    going_on = [told.episode for told in state.open_episodes()]
-    remembered = [
-        episode for rule in RULES if rule.remembers_closed for episode in state.newest_of_rule(rule.id)
-    ]
-    known = {(episode.rule, episode.finding.subject): episode for episode in (*remembered, *going_on)}
+    known = _known(state)
     return next_episodes(
-        going_on,
+        known.values(),
         judge(replace(view, known=known)),
         source=f"{view.progress.cluster_id} {view.progress.topic}",
         now=view.now,
         last_revision=state.last_revision,
     )
+
+
+def _known(state: AlertState) -> dict[tuple[str, str], Episode]:
+    """Return the newest episodes by rule and subject, as the rules get them."""
+    going_on = [told.episode for told in state.open_episodes()]
+    remembered = [
+        episode for rule in RULES if rule.remembers_closed for episode in state.newest_of_rule(rule.id)
+    ]
+    return {(episode.rule, episode.finding.subject): episode for episode in (*remembered, *going_on)}
 
 
 def is_written_by_a_job(progress: Progress, heartbeat_every_ms: int, now: int) -> bool:

@@ -3,11 +3,9 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-import pyarrow as pa
-
 from streaming.alerts.rules import OFFSET_BELOW_LOG_START
 from streaming.common.rate_limits import OngoingProblems
-from streaming.lag.log_ranges import LogRange, Partition, partitions_in
+from streaming.lag.log_ranges import LogRange, Partition
 from streaming.model.errors import OffsetlakeError
 
 _log = logging.getLogger(__name__)
@@ -27,14 +25,17 @@ class LogStarts:
         self._asked_at: int | None = None
         self._starts: Mapping[Partition, int | None] | None = None
 
-    def of(self, offsets: pa.Table, now: int) -> Mapping[Partition, int | None] | None:
-        """Return the log start offset of each partition of the offsets (None: no answer), at `now` (ms).
+    def of(
+        self, partitions: Callable[[], list[Partition]], now: int
+    ) -> Mapping[Partition, int | None] | None:
+        """Return the log start offset of each partition (None: no answer), at `now` (ms). `partitions` is
+        called only for a request.
 
         Return None if there is no broker to ask, or the last request failed, which is reported once.
         """
         if self._ask is not None and (self._asked_at is None or now - self._asked_at >= self._every_ms):
             self._starts, self._asked_at = None, now
-            self._starts = self._answered(self._ask, partitions_in(offsets))
+            self._starts = self._answered(self._ask, partitions())
         return self._starts
 
     def _answered(

@@ -19,6 +19,7 @@ from streaming.assessment.assess import Facts, Terms, assess
 from streaming.assessment.owners import with_assigned
 from streaming.assessment.uncommitted import is_uncommitted
 from streaming.common.arrays import where
+from streaming.lag.habits import Habits
 from streaming.lag.health_rules import HealthRules
 from streaming.lag.positions import habits_by
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
@@ -40,30 +41,35 @@ class Positions:
     def __init__(self, policies: GroupPolicies, health: HealthRules | None = None) -> None:
         self._policies = policies
         self._health = health or HealthRules()
-        self._habits = habits_by(self._health)
+        self._habits = dict[int, Habits]()  # by part
         self.is_wanted: Final = self._policies.has_on(*LAG_RULES)
         self._needs_uncommitted: Final = self._policies.has_on(STOPPED_RULE)
 
-    def read(
-        self, at: Snapshot, offsets: pa.Table, groups: pa.Table, now: int, last: LastReading | None
-    ) -> tuple[LagRows, LastReading] | None:
-        """Read the positions for the rules, given all offsets and groups. Return None if there are no new
-        samples since `last`, or no offsets partition can be judged."""
-        completeness = at.completeness
-        judged = completeness.complete
-        if not self.is_wanted or not judged or at.log_ends is None:
+    def new_reading(self, at: Snapshot, now: int, last: LastReading | None) -> LastReading | None:
+        """Return the reading that is due; None if there are no new samples since `last`, or no offsets
+        partition can be judged."""
+        if not self.is_wanted or not at.completeness.complete or at.log_ends is None:
             return None
         version = at.log_ends.version()
         if last is not None and last.version == version and now - last.at < MAX_SAMPLE_AGE_MS:
             return None
+        return LastReading(version, now)
+
+    def read(self, at: Snapshot, offsets: pa.Table, groups: pa.Table, now: int, *, part: int = 0) -> LagRows:
+        """Read the positions for the rules, given the offsets and groups of a part of the tables. Usual
+        pauses are cached for each part."""
+        completeness, judged = at.completeness, at.completeness.complete
         moment = min(now, completeness.read_until(judged))  # all commits up to then are known
         own = of_partitions(self._policies.with_on(offsets.select(OFFSETS.names), *LAG_RULES), judged)
         if self._needs_uncommitted:
             theirs = of_partitions(self._policies.with_on(groups, STOPPED_RULE), judged)
             own = with_assigned(own, theirs, at, moment)
-        return self._rows(at, own, groups, moment), LastReading(version, now)
+        habits = self._habits.setdefault(part, habits_by(self._health))
+        return self._rows(at, own, groups, moment, habits)
 
-    def _rows(self, at: Snapshot, offsets: pa.Table, groups: pa.Table, moment: int) -> LagRows:
+    def _rows(
+        self, at: Snapshot, offsets: pa.Table, groups: pa.Table, moment: int, habits: Habits
+    ) -> LagRows:
         lacks_commit = is_uncommitted(offsets)
         facts = Facts(
             lag=True,
@@ -75,7 +81,7 @@ class Positions:
             owner=lacks_commit if self._needs_uncommitted else False,
         )
         terms = Terms(rules=self._health)
-        rows = assess(at, offsets, facts, moment=moment, terms=terms, groups=groups, habits=self._habits)
+        rows = assess(at, offsets, facts, moment=moment, terms=terms, groups=groups, habits=habits)
         return LagRows(
             moment=moment,
             health=self._health,

@@ -11,7 +11,7 @@ A fold splits the changes by bucket while it reads them, then merges a few bucke
 little memory besides the changes, and its hash tables fit into the cache of a core.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import RemoveAction
 
-from streaming.common.arrays import from_numbers, from_texts, to_numbers, where
+from streaming.common.arrays import from_numbers, from_texts, no_rows, to_numbers, where
 from streaming.common.keys import KEY_NAMES, key_codes, leading, ranks
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
@@ -62,6 +62,8 @@ _AT_ONCE: Final = min(CORES, 4)
 """Portions folded in parallel; each takes memory of its own."""
 
 BUCKET: Final = pa.field("bucket", pa.int32())
+
+_IS_ABSENT: Final = pa.field("is_absent", pa.bool_())
 
 ROWS: Final[Mapping[str, pa.Schema]] = {"offsets": OFFSETS, "groups": GROUPS}
 """The columns of each folded table for readers; the table has `bucket` after them."""
@@ -137,6 +139,40 @@ def rows_at(
     return _live(name, base, changes, sequence, groups, columns or ROWS[name], topics)
 
 
+def live_parts(
+    bases: Mapping[str, tuple[DeltaTable, Queryable]],
+    sequence: int,
+    columns: Mapping[str, pa.Schema] = ROWS,
+) -> list[Callable[[], dict[str, pa.Table]]]:
+    """Return functions, each of which reads a part of the live rows of folded tables as of a sequence, by
+    name. A part has all rows of its groups, in all tables, and if it has several buckets at most
+    `_ROWS_AT_ONCE` rows.
+
+    `bases` are the tables, each with its changes; for `columns` see `rows_at`. The changes are read at once.
+    """
+    changed = {
+        name: _changed_at(name, base, changes, sequence, None, columns[name])
+        for name, (base, changes) in bases.items()
+    }
+    sizes = np.zeros(BUCKETS, np.int64)
+    for name, (base, _) in bases.items():
+        sizes += np.bincount(offsets_partitions(changed[name]["group"], BUCKETS), minlength=BUCKETS)
+        for bucket, files in _files_of(base).items():
+            sizes[bucket] += sum(file["num_records"] or 0 for file in files)
+
+    def read(buckets: Sequence[int]) -> dict[str, pa.Table]:
+        wanted = [is_one_of(BUCKET.name, [bucket]) for bucket in buckets] if len(portions) > 1 else ["true"]
+        return {
+            name: _with_changes(
+                name, _selected(base, columns[name], wanted), _of_buckets(changed[name], buckets)
+            )
+            for name, (base, _) in bases.items()
+        }
+
+    portions = _portions(dict(enumerate(sizes.tolist())), _ROWS_AT_ONCE)
+    return [partial(read, buckets) for buckets in portions]
+
+
 def keys_at(
     name: str, base: DeltaTable, changes: Queryable, sequence: int, groups: Sequence[str] | None
 ) -> pa.Table:
@@ -154,22 +190,19 @@ def _live(
     columns: pa.Schema,
     topics: Sequence[TopicPartitions] = (),
 ) -> pa.Table:
-    mark = fold_mark(base)
     held = _held(base, groups, columns, topics)
-    if sequence == mark:
+    return _with_changes(name, held, _changed_at(name, base, changes, sequence, groups, columns, topics))
+
+
+def _with_changes(name: str, held: pa.Table, changed: pa.Table) -> pa.Table:
+    """Return the rows of a folded table after changes (`_changed`)."""
+    if not len(changed):
         return held
-    low, high = sorted((mark, sequence))
-    changed = _changed(
-        name,
-        changes,
-        above=low,
-        up_to=high,
-        is_undone=sequence < mark,
-        groups=groups,
-        columns=columns,
-        topics=topics,
-    )
     return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
+
+
+def _of_buckets(rows: pa.Table, buckets: Sequence[int]) -> pa.Table:
+    return where(rows, np.isin(offsets_partitions(rows["group"], BUCKETS), buckets))
 
 
 def value_column(name: str, value: Value) -> str:
@@ -271,7 +304,8 @@ class _Fold:
 
     def folded_portions(self, held: _Held) -> list[_Folded]:
         row_bytes = sum(held.sizes.values()) // max(1, held.row_count)
-        portions = _portions({b: own + self._rows_of(b) * row_bytes for b, own in held.sizes.items()})
+        sizes = {b: own + self._rows_of(b) * row_bytes for b, own in held.sizes.items()}
+        portions = _portions(sizes, _PORTION_BYTES)
         if len(portions) < 2:
             return [self._folded(held, CORES, buckets) for buckets in portions]
         with ThreadPoolExecutor(_AT_ONCE, "offsetlake-fold") as cores:
@@ -326,11 +360,11 @@ def _files_of(table: DeltaTable) -> dict[int, Files]:
     return files
 
 
-def _portions(sizes: Mapping[int, int]) -> list[list[int]]:
-    """Group buckets into portions of at most `_PORTION_BYTES`, given the bytes of each bucket."""
+def _portions(sizes: Mapping[int, int], most: int) -> list[list[int]]:
+    """Group buckets into portions of at most this size, or of one bucket, given the size of each bucket."""
     portions, size = list[list[int]](), 0
     for bucket, own in sorted(sizes.items()):
-        if not portions or size + own > _PORTION_BYTES:
+        if not portions or size + own > most:
             portions.append([])
             size = 0
         portions[-1].append(bucket)
@@ -348,7 +382,13 @@ def _held(
         wanted = [is_one_of(BUCKET.name, [bucket]) for bucket in range(BUCKETS)]
     else:
         wanted = [_in_buckets(base, groups)]
-    sql = f"SELECT {names(columns.names)} FROM base WHERE {is_of_topics(topics)} AND"
+    return _selected(base, columns, [f"{is_of_topics(topics)} AND {one}" for one in wanted])
+
+
+def _selected(base: DeltaTable, columns: pa.Schema, wanted: Sequence[str]) -> pa.Table:
+    """Return the rows that match one of some conditions, of which no two match the same row; each is a
+    query."""
+    sql = f"SELECT {names(columns.names)} FROM base WHERE"
     parts = (select(f"{sql} {one}", base=base).cast(columns) for one in wanted)
     return next(parts) if len(wanted) == 1 else pa.concat_tables(part.combine_chunks() for part in parts)
 
@@ -358,6 +398,32 @@ def _in_buckets(base: DeltaTable, groups: Sequence[str] | None) -> str:
         return "true"
     buckets = sorted(set(offsets_partitions(from_texts(groups), BUCKETS).tolist()))
     return f"{is_one_of('bucket', buckets)} AND {is_one_of('group', groups)}"
+
+
+def _changed_at(
+    name: str,
+    base: DeltaTable,
+    changes: Queryable,
+    sequence: int,
+    groups: Sequence[str] | None,
+    columns: pa.Schema,
+    topics: Sequence[TopicPartitions] = (),
+) -> pa.Table:
+    """Return the keys that changed between the mark of a folded table and a sequence (`_changed`)."""
+    mark = fold_mark(base)
+    if sequence == mark:
+        return no_rows(columns.append(_IS_ABSENT))
+    low, high = sorted((mark, sequence))
+    return _changed(
+        name,
+        changes,
+        above=low,
+        up_to=high,
+        is_undone=sequence < mark,
+        groups=groups,
+        columns=columns,
+        topics=topics,
+    )
 
 
 def _changed(
@@ -399,7 +465,7 @@ def _changes_sql(name: str, value: Value, columns: pa.Schema, above: int, up_to:
 
 def _change_schema(columns: pa.Schema) -> pa.Schema:
     """Return the schema of changes: some of `ROWS`, `is_absent` and `sequence`."""
-    return columns.append(pa.field("is_absent", pa.bool_())).append(pa.field("sequence", pa.int64()))
+    return columns.append(_IS_ABSENT).append(pa.field("sequence", pa.int64()))
 
 
 def _present(changed: pa.Table) -> pa.Table:

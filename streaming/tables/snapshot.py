@@ -17,7 +17,7 @@ from streaming.common.timestamps import to_timestamps
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.model.completeness import Completeness
 from streaming.model.progress import Progress
-from streaming.model.schemas import GROUPS, KEY
+from streaming.model.schemas import GROUPS, KEY, SOURCE_PARTITION
 from streaming.tables.feed import (
     commit_pieces,
     commits_between,
@@ -38,7 +38,7 @@ from streaming.tables.feed import (
     topics_of,
     topics_subscribed,
 )
-from streaming.tables.folding import ROWS, fold_mark, keys_at, rows_at
+from streaming.tables.folding import ROWS, fold_mark, keys_at, live_parts, rows_at
 from streaming.tables.held import HeldChanges, HeldRewinds
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
@@ -325,6 +325,26 @@ class Snapshot:
         if groups[0] not in self._groups:
             self._groups[groups[0]] = self._rows("groups", groups)
         return self._groups[groups[0]]
+
+    def parts(self) -> list[Callable[[], LiveRows]]:
+        """Return functions, each of which reads a part of all live offsets and groups: each part has all rows
+        of its groups. There are several if the rows are many."""
+        bases = {name: self._tables.base(name) for name in ROWS}
+        return [partial(self._part, read) for read in live_parts(bases, self.progress.sequence)]
+
+    def _part(self, read: Callable[[], Mapping[str, pa.Table]]) -> LiveRows:
+        return LiveRows(**read(), progress=self.progress)
+
+    def live_partitions(self) -> pa.Table:
+        """Read the distinct topic partitions with live offsets (columns topic, partition)."""
+        columns = {"offsets": pa.schema([*KEY, SOURCE_PARTITION])}
+        bases = {"offsets": self._tables.base("offsets")}
+        by = ["topic", "partition"]
+        found = [
+            read()["offsets"].group_by(by).aggregate([])
+            for read in live_parts(bases, self.progress.sequence, columns)
+        ]
+        return pa.concat_tables(found).group_by(by).aggregate([])
 
     def groups_before(self, groups: Sequence[str], *, until: int) -> pa.Table:
         """Read the named groups (schema `GROUPS`) as of the last batch at a past moment (ms); no rows if that

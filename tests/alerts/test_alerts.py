@@ -1,11 +1,10 @@
 """Alerts on real tables: each rule opens and closes its episodes when it should, and only then."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from alert_tables import DAY, EMPTY, HOUR, RETENTION, SIMPLE, START, Lake, alert_settings
 from deltalake import DeltaTable
@@ -31,7 +30,7 @@ from streaming.model import schemas
 from streaming.model.completeness import COMPLETE_WITHIN_MS
 from streaming.model.progress import PartitionEnds, Rebuild
 from streaming.model.totals import Position, Totals, UnknownRecords
-from streaming.tables.snapshot import Snapshot
+from streaming.tables.snapshot import LiveRows, Snapshot
 
 
 @pytest.fixture
@@ -592,13 +591,13 @@ def test_at_rest_rows_are_not_read_again_until_something_changes(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = []
-    read = Snapshot.offsets
+    read = Snapshot.parts
 
-    def counted(at: Snapshot, groups: Sequence[str] | None = None) -> pa.Table:
+    def counted(at: Snapshot) -> list[Callable[[], LiveRows]]:
         reads.append(at.progress.sequence)
-        return read(at, groups)
+        return read(at)
 
-    monkeypatch.setattr(Snapshot, "offsets", counted)
+    monkeypatch.setattr(Snapshot, "parts", counted)
     evaluator = lake.evaluator()
     lake.commit("g1")
     for _ in range(4):

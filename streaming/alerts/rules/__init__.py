@@ -23,7 +23,7 @@ from streaming.alerts.rules.offsets import (
     OFFSET_EXPIRING,
     RETENTION_UNKNOWN,
 )
-from streaming.alerts.rules.rule import AlertRule
+from streaming.alerts.rules.rule import AlertRule, selected_by
 from streaming.alerts.rules.view import RuleContext
 
 __all__ = [
@@ -73,4 +73,4 @@ def rule_of(episode: Episode) -> AlertRule:
 
 def judge(view: RuleContext) -> dict[str, Judgement]:
     """Apply all rules; return their results by rule id."""
-    return {rule.id: rule.judge(view) for rule in RULES}
+    return {rule.id: rule.judge(selected_by([rule], view)) for rule in RULES}

@@ -7,7 +7,8 @@ brokers every group seems silent. Restarts of groups take less time than that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from streaming.alerts.rules.subjects import (
 )
 from streaming.alerts.rules.view import RuleContext, cannot_be_judged
 from streaming.common.arrays import Index, Mask, from_mask, numbers_or, to_mask
+from streaming.common.keys import KEY_NAMES
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.health_rules import STALLED, STATUSES, STOPPED, UNKNOWN
 from streaming.lag.log_ranges import lag
@@ -39,29 +41,65 @@ _MOST_NAMED: Final = 5  # members in a message
 Facts = Callable[[Worst], Mapping[str, Any]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Masks:
+    """Masks of n positions: those with a finding, those that cannot be judged, and those because of which an
+    open episode of their subject stays open."""
+
+    is_found: Mask
+    is_unknown: Mask
+    lingers: Mask | None = None
+
+
+_MasksOf = Callable[[RuleContext, pa.Table], _Masks]
+
+
+def _selecting(rule: str, masks_of: _MasksOf) -> Callable[[RuleContext, pa.Table], Mask]:
+    """Return the `of_positions` of a rule: it selects positions with a finding or that keep an open episode
+    open."""
+
+    def selected(view: RuleContext, rows: pa.Table) -> Mask:
+        masks = masks_of(view, rows)
+        is_selected = masks.is_found | _are_of_open_episodes(view, rule, rows, masks.is_unknown)
+        if masks.lingers is not None:
+            is_selected |= masks.lingers
+        return is_selected & view.policies.are_on(rows, rule)
+
+    return selected
+
+
+def _are_of_open_episodes(view: RuleContext, rule: str, rows: pa.Table, some: Mask) -> Mask:
+    """Return which of n positions are among `some` (n), and have the place of an open episode of a rule."""
+    places = _places_of_episodes(view, rule)
+    topics = pa.array({topic for _, topic, _ in places}, pa.string())
+    found = some & to_mask(pc.is_in(rows["topic"], value_set=topics))
+    found[found] = [
+        (group, *place) in places or (None, *place) in places
+        for group, *place in _keys(rows.filter(from_mask(found)))
+    ]
+    return found
+
+
 def _judgement(
     view: RuleContext,
     rule: str,
     rows: pa.Table,
+    masks: _Masks,
     *,
-    is_found: Mask,
-    is_unknown: Mask,
-    lingers: Mask | None = None,
     order: Sequence[tuple[str, str]],
     facts: Facts,
     evidence: Callable[[Worst], str] = lambda worst: worst.source,
     keeps: Callable[[Worst, Finding], bool] = lambda *_: False,
 ) -> Judgement:
-    """Return the result of a rule for n positions, given masks of those with a finding and those that cannot
-    be judged.
+    """Return the result of a rule for n positions (those that it selects) and their masks.
 
-    An open episode stays open while any position of its subject is in `lingers`. `keeps` returns whether an
-    open episode keeps its finding: facts such as the lag would otherwise change with every new sample.
+    `keeps` returns whether an open episode keeps its finding: facts such as the lag would otherwise change
+    with every new sample.
     """
-    found = list(worst_of_each_subject(rows.filter(from_mask(is_found)), view.policies, order=order))
-    stay = rows.filter(from_mask(lingers)) if lingers is not None else rows.slice(0, 0)
+    found = list(worst_of_each_subject(rows.filter(from_mask(masks.is_found)), view.policies, order=order))
+    stay = rows.filter(from_mask(masks.lingers)) if masks.lingers is not None else rows.slice(0, 0)
     lingering = {worst.subject for worst in worst_of_each_subject(stay, view.policies)}
-    unknown = _places(rows.filter(from_mask(is_unknown)), view, rule)
+    unknown = _places(rows.filter(from_mask(masks.is_unknown)))
     is_not_judged = cannot_be_judged(view)
 
     def finding(worst: Worst) -> Finding:
@@ -74,26 +112,32 @@ def _judgement(
     return Judgement(
         findings=[finding(worst) for worst in found],
         stays=lambda episode: (
-            is_not_judged(episode)
-            or episode.finding.subject in lingering
-            or _place(episode, episode.finding.group) in unknown
+            is_not_judged(episode) or episode.finding.subject in lingering or _place(episode) in unknown
         ),
     )
 
 
-def _places(rows: pa.Table, view: RuleContext, rule: str) -> set[tuple[str | None, ...]]:
-    """Return the positions (group, topic, partition) of the open episodes of a rule that are among rows,
-    each also without the group, for summaries."""
-    named = [episode.finding for (of, _), episode in view.known.items() if of == rule and episode.is_open]
-    topics = pa.array({finding.topic for finding in named}, pa.string())
-    own = rows.filter(pc.is_in(rows["topic"], value_set=topics))
-    keys = own.select(["group", "topic", "partition"]).to_pylist()
-    with_group = {(key["group"], key["topic"], key["partition"]) for key in keys}
+_Place = tuple[str | None, str | None, int | None]
+"""Group, topic and partition of a position; without the group: of all groups of a summary."""
+
+
+def _places(rows: pa.Table) -> set[_Place]:
+    """Return the places of rows, each also without the group, for summaries."""
+    with_group = set(_keys(rows))
     return with_group | {(None, topic, partition) for _, topic, partition in with_group}
 
 
-def _place(episode: Episode, group: str | None) -> tuple[Any, ...]:
-    return (group, episode.finding.topic, episode.finding.partition)
+def _places_of_episodes(view: RuleContext, rule: str) -> set[_Place]:
+    return {_place(one) for (of, _), one in view.known.items() if of == rule and one.is_open}
+
+
+def _keys(rows: pa.Table) -> Iterator[_Place]:
+    return zip(*(rows[name].to_pylist() for name in KEY_NAMES), strict=True)
+
+
+def _place(episode: Episode) -> _Place:
+    finding = episode.finding
+    return (finding.group, finding.topic, finding.partition)
 
 
 def _nothing_new(view: RuleContext, rule: str) -> Judgement:
@@ -117,22 +161,28 @@ def _judge_health(
     if view.lag is None:
         return _nothing_new(view, rule)
     own = [view.lag.offsets, view.lag.uncommitted] if status == STOPPED else [view.lag.offsets]
-    rows = view.policies.with_on(pa.concat_tables(own), rule)
-    is_whole = to_mask(rows["is_sampled"])
-    # a position with a recent commit has not stopped, whatever else is unknown
-    is_silent = view.lag.moment - _times(rows, "last_at") > view.lag.health.window_ms
+    rows = pa.concat_tables(own)
     by_place = [("topic", "ascending"), ("partition", "ascending")]
     return _judgement(
         view,
         rule,
         rows,
-        is_found=is_whole & _has_status(rows, status),
-        is_unknown=(~is_whole | _has_status(rows, UNKNOWN)) & (is_silent | (status != STOPPED)),
+        _masks_of_health(view, rows, status),
         order=[("since", "ascending"), *by_place] if status == STOPPED else by_place,
         facts=facts,
         evidence=evidence,
         keeps=keeps,
     )
+
+
+def _masks_of_health(view: RuleContext, rows: pa.Table, status: int) -> _Masks:
+    is_whole = to_mask(rows["is_sampled"])
+    is_unknown = ~is_whole | _has_status(rows, UNKNOWN)
+    if status == STOPPED:
+        assert view.lag is not None
+        # a position with a recent commit has not stopped, whatever else is unknown
+        is_unknown &= view.lag.moment - _times(rows, "last_at") > view.lag.health.window_ms
+    return _Masks(is_found=is_whole & _has_status(rows, status), is_unknown=is_unknown)
 
 
 def _has_status(rows: pa.Table, status: int) -> Mask:
@@ -195,7 +245,12 @@ def _stopped_sentence(finding: Finding) -> str:
     )
 
 
-GROUP_STOPPED: Final = AlertRule(id=STOPPED_RULE, judge=_judge_group_stopped, sentence=_stopped_sentence)
+GROUP_STOPPED: Final = AlertRule(
+    id=STOPPED_RULE,
+    judge=_judge_group_stopped,
+    sentence=_stopped_sentence,
+    of_positions=_selecting(STOPPED_RULE, partial(_masks_of_health, status=STOPPED)),
+)
 
 
 def _judge_group_stalled(view: RuleContext) -> Judgement:
@@ -213,6 +268,7 @@ GROUP_STALLED: Final = AlertRule(
     judge=_judge_group_stalled,
     sentence="{subject}: records are waiting, and {offsets} are committed repeatedly without advancing, "
     "such as {place}, {committed_offset}",
+    of_positions=_selecting(STALLED_RULE, partial(_masks_of_health, status=STALLED)),
 )
 
 
@@ -276,17 +332,19 @@ GROUP_REWOUND: Final = AlertRule(
 # --- offset_beyond_log_end -------------------------------------------------------------------------------
 
 
+def _masks_of_beyond(_: RuleContext, rows: pa.Table) -> _Masks:
+    return _Masks(is_found=to_mask(pc.less(rows["lag"], 0)), is_unknown=~to_mask(rows["lag"].is_valid()))
+
+
 def _judge_offset_beyond_log_end(view: RuleContext) -> Judgement:
     if view.lag is None:
         return _nothing_new(view, BEYOND_END_RULE)
-    rows = view.policies.with_on(view.lag.offsets, BEYOND_END_RULE)
-    is_beyond = to_mask(pc.less(rows["lag"], 0))
+    rows = view.lag.offsets
     return _judgement(
         view,
         BEYOND_END_RULE,
         rows,
-        is_found=is_beyond,
-        is_unknown=~to_mask(rows["lag"].is_valid()),
+        _masks_of_beyond(view, rows),
         order=[("lag", "ascending"), ("topic", "ascending"), ("partition", "ascending")],
         facts=lambda worst: {
             "committed_offset": worst.row["offset_as_of_ends"],
@@ -301,29 +359,36 @@ OFFSET_BEYOND_LOG_END: Final = AlertRule(
     judge=_judge_offset_beyond_log_end,
     sentence="{subject}: {offsets} are beyond the end of the log; the worst is {place}, committed "
     "{committed_offset}, where the log ended at {log_end_offset}",
+    of_positions=_selecting(BEYOND_END_RULE, _masks_of_beyond),
 )
 
 
 # --- offset_of_recreated_topic ------------------------------------------------------------------------------
 
 
+def _masks_of_recreated(view: RuleContext, rows: pa.Table) -> _Masks:
+    assert view.lag is not None
+    of_recreated = rows["of_recreated_topic"]
+    is_of_recreated = to_mask(of_recreated)
+    since = view.now - view.lag.health.window_ms
+    would_start, may_come_back = _starters(rows, is_of_recreated, view.groups, since=since)
+    return _Masks(
+        is_found=is_of_recreated & would_start,
+        is_unknown=~to_mask(of_recreated.is_valid()),
+        lingers=is_of_recreated & may_come_back,
+    )
+
+
 def _judge_offset_of_recreated_topic(view: RuleContext) -> Judgement:
     """Find groups with members that would start at an offset of a deleted topic of the same name."""
     if view.lag is None:
         return _nothing_new(view, RECREATED_TOPIC_RULE)
-    rows = view.policies.with_on(view.lag.offsets, RECREATED_TOPIC_RULE)
-    of_recreated = rows["of_recreated_topic"]
-    is_of_recreated = to_mask(of_recreated)
-    would_start, may_come_back = _starters(
-        rows, is_of_recreated, view.groups, since=view.now - view.lag.health.window_ms
-    )
+    rows = view.lag.offsets
     return _judgement(
         view,
         RECREATED_TOPIC_RULE,
         rows,
-        is_found=is_of_recreated & would_start,
-        is_unknown=~to_mask(of_recreated.is_valid()),
-        lingers=is_of_recreated & may_come_back,
+        _masks_of_recreated(view, rows),
         order=[("topic", "ascending"), ("partition", "ascending")],
         facts=lambda worst: {"committed_offset": worst.row["committed_offset"]},
     )
@@ -355,29 +420,37 @@ OFFSET_OF_RECREATED_TOPIC: Final = AlertRule(
     judge=_judge_offset_of_recreated_topic,
     sentence="{subject} has members, and {offsets} of a deleted topic of the same name, such as {place}, "
     "{committed_offset}: its consumers would start there",
+    of_positions=_selecting(RECREATED_TOPIC_RULE, _masks_of_recreated),
 )
 
 
 # --- lag_seconds -----------------------------------------------------------------------------------------
 
 
-def _judge_lag_seconds(view: RuleContext) -> Judgement:
-    """Find groups whose lag time exceeds their threshold, until it is below half of that."""
-    if view.lag is None:
-        return _nothing_new(view, LAG_RULE)
-    rows = view.policies.with_on(view.lag.offsets, LAG_RULE)
+def _masks_of_lag_seconds(view: RuleContext, rows: pa.Table) -> _Masks:
+    assert view.lag is not None
     allowed = view.policies.lag_ms(rows)
     is_behind = to_mask(pc.greater(rows["lag"], view.lag.health.min_lag))
     is_whole = to_mask(rows["is_sampled"])
     lag_ms = numbers_or(pc.multiply(rows["lag_seconds"], 1_000.0).cast(pa.int64(), safe=False), 0)
     is_unknown = ~to_mask(rows["lag"].is_valid()) | (is_behind & ~to_mask(rows["lag_seconds"].is_valid()))
+    return _Masks(
+        is_found=is_behind & is_whole & (lag_ms > allowed),
+        is_unknown=is_unknown | ~is_whole,
+        lingers=is_behind & is_whole & (lag_ms > allowed // 2),
+    )
+
+
+def _judge_lag_seconds(view: RuleContext) -> Judgement:
+    """Find groups whose lag time exceeds their threshold, until it is below half of that."""
+    if view.lag is None:
+        return _nothing_new(view, LAG_RULE)
+    rows = view.lag.offsets
     return _judgement(
         view,
         LAG_RULE,
         rows,
-        is_found=is_behind & is_whole & (lag_ms > allowed),
-        is_unknown=is_unknown | ~is_whole,
-        lingers=is_behind & is_whole & (lag_ms > allowed // 2),
+        _masks_of_lag_seconds(view, rows),
         order=[("lag_seconds", "descending"), ("topic", "ascending"), ("partition", "ascending")],
         facts=lambda worst: {
             "committed_offset": worst.row["committed_offset"],
@@ -397,7 +470,12 @@ def _lag_sentence(finding: Finding) -> str:
     )
 
 
-LAG_SECONDS: Final = AlertRule(id=LAG_RULE, judge=_judge_lag_seconds, sentence=_lag_sentence)
+LAG_SECONDS: Final = AlertRule(
+    id=LAG_RULE,
+    judge=_judge_lag_seconds,
+    sentence=_lag_sentence,
+    of_positions=_selecting(LAG_RULE, _masks_of_lag_seconds),
+)
 
 
 def _times(rows: pa.Table, name: str) -> Index:

@@ -4,20 +4,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import CRITICAL, INFO, WARNING, Episode, Finding, Judgement, Severity
 from streaming.alerts.rules.rule import AlertRule, is_recent, text
 from streaming.alerts.rules.subjects import (
-    BELOW_START_COLUMNS,
-    EXPIRING_COLUMNS,
     Worst,
     below_start_of_each_subject,
     expiring_of_each_subject,
+    log_starts_of,
     worst_of_each_subject,
 )
-from streaming.alerts.rules.view import RuleContext, cannot_be_judged, not_history, of_partitions
-from streaming.common.arrays import to_mask, where
+from streaming.alerts.rules.view import RuleContext, are_of_partitions, cannot_be_judged, not_history
+from streaming.common.arrays import Mask, to_mask
 from streaming.common.timestamps import timestamp
 from streaming.expiry.rules import EXPLICIT, SIMPLE, UNSUBSCRIBED_RULES
 from streaming.lag.log_ranges import Partition
@@ -25,12 +25,18 @@ from streaming.lag.log_ranges import Partition
 # --- offset_expiring ------------------------------------------------------------------------------------
 
 
+def _expire_soon(view: RuleContext) -> Mask:
+    offsets = view.offsets
+    if not view.is_predicted:
+        return np.zeros(len(offsets), np.bool_)
+    latest = timestamp(view.now + view.policies.longest_warning_ms)
+    is_soon = to_mask(pc.less_equal(offsets["expires_at"], latest))
+    return is_soon & are_of_partitions(offsets, view.judged)
+
+
 def _judge_offset_expiring(view: RuleContext) -> Judgement:
     if not view.is_predicted:
         return Judgement(findings=[], stays=lambda _: True)
-    latest = timestamp(view.now + view.policies.longest_warning_ms)
-    offsets = view.offsets.select(EXPIRING_COLUMNS)  # fewer columns: filtering copies each one
-    soon = of_partitions(where(offsets, to_mask(pc.less_equal(offsets["expires_at"], latest))), view.judged)
     return Judgement(
         findings=[
             worst.finding(
@@ -43,7 +49,7 @@ def _judge_offset_expiring(view: RuleContext) -> Judgement:
                 },
                 evidence=f"{worst.source} {text(worst.row['expires_at'])}",
             )
-            for worst in expiring_of_each_subject(soon, view.policies, view.now)
+            for worst in expiring_of_each_subject(view.offsets, view.policies, view.now)
         ],
         stays=cannot_be_judged(view),
     )
@@ -80,7 +86,10 @@ def _sentence_of_expiry(finding: Finding) -> str:
 
 
 OFFSET_EXPIRING: Final = AlertRule(
-    id="offset_expiring", judge=_judge_offset_expiring, sentence=_sentence_of_expiry
+    id="offset_expiring",
+    judge=_judge_offset_expiring,
+    sentence=_sentence_of_expiry,
+    of_offsets=_expire_soon,
 )
 
 
@@ -142,12 +151,18 @@ OFFSET_EXPIRED: Final = AlertRule(
 # --- offset_below_log_start -----------------------------------------------------------------------------
 
 
+def _are_below_start(view: RuleContext) -> Mask:
+    offsets = view.offsets
+    starts = log_starts_of(offsets, view.log_starts or {})
+    is_below = to_mask(pc.less(offsets["committed_offset"], starts))
+    return is_below & are_of_partitions(offsets, view.judged)
+
+
 def _judge_offset_below_log_start(view: RuleContext) -> Judgement:
     """Find groups with unread records that the retention of their topic has deleted."""
     starts = view.log_starts
     if starts is None:
         return Judgement(findings=[], stays=lambda _: True)
-    offsets = of_partitions(view.offsets.select(BELOW_START_COLUMNS), view.judged)
     is_not_judged = cannot_be_judged(view)
     return Judgement(
         findings=[
@@ -161,7 +176,7 @@ def _judge_offset_below_log_start(view: RuleContext) -> Judgement:
                 },
                 evidence=worst.source,
             )
-            for worst in below_start_of_each_subject(offsets, view.policies, starts)
+            for worst in below_start_of_each_subject(view.offsets, view.policies, starts)
         ],
         stays=lambda episode: is_not_judged(episode) or _is_unanswered(episode, starts),
     )
@@ -185,23 +200,30 @@ def _sentence_below_log_start(finding: Finding) -> str:
 
 
 OFFSET_BELOW_LOG_START: Final = AlertRule(
-    id="offset_below_log_start", judge=_judge_offset_below_log_start, sentence=_sentence_below_log_start
+    id="offset_below_log_start",
+    judge=_judge_offset_below_log_start,
+    sentence=_sentence_below_log_start,
+    of_offsets=_are_below_start,
 )
 
 
 # --- empty_group_id -------------------------------------------------------------------------------------
 
 
+def _are_recent_without_id(view: RuleContext) -> Mask:
+    offsets, newest_old = view.offsets, timestamp(view.now - view.settings.close_after_ms)
+    is_recent = to_mask(pc.greater(offsets["source_timestamp"], newest_old))
+    is_empty = to_mask(pc.equal(offsets["group"], ""))
+    return is_empty & is_recent & are_of_partitions(offsets, view.judged)
+
+
 def _judge_empty_group_id(view: RuleContext) -> Judgement:
     """Find recent commits of the empty group id, which clients now refuse (KIP-289)."""
-    newest_old = timestamp(view.now - view.settings.close_after_ms)
-    rows = of_partitions(view.offsets.filter(pc.equal(view.offsets["group"], "")), view.judged)
-    rows = rows.filter(pc.greater(rows["source_timestamp"], newest_old))
-    order = [("source_timestamp", "descending"), ("topic", "ascending")]
+    order = [("source_timestamp", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     return Judgement(
         findings=[
             replace(worst.finding(INFO, worst.counts(), evidence=worst.source), topic=None, partition=None)
-            for worst in worst_of_each_subject(rows, view.policies, order=order)
+            for worst in worst_of_each_subject(view.offsets, view.policies, order=order)
         ],
         stays=cannot_be_judged(view),
     )
@@ -212,4 +234,5 @@ EMPTY_GROUP_ID: Final = AlertRule(
     judge=_judge_empty_group_id,
     sentence='the group with the empty id ("") still receives commits, on {offsets}; '
     "newer clients refuse it (KIP-289)",
+    of_offsets=_are_recent_without_id,
 )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from streaming.alerts.episodes import INFO, Finding, Severity
 from streaming.common.arrays import Index, Mask, from_numbers, where
-from streaming.common.keys import numbered
+from streaming.common.keys import Numbering, numbered
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ranges import Partition, lag
 from streaming.settings.model import AlertSettings, GroupAlerts
@@ -176,24 +176,9 @@ def _quoted(name: str | None) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 
-EXPIRING_COLUMNS: Final = [
-    "group",
-    "topic",
-    "partition",
-    "committed_offset",
-    "commit_timestamp",
-    "clock_starts_at",
-    "expires_at",
-    "rule",
-    "source_partition",
-    "source_offset",
-]
-"""Input of `expiring_of_each_subject`."""
-
-
 def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) -> Iterator[Worst]:
-    """Yield the subjects with offsets (n rows, `EXPIRING_COLUMNS`) within the thresholds of their group, the
-    soonest to expire first.
+    """Yield the subjects with offsets (n rows, with the columns of `expiry`) within the thresholds of their
+    group, the soonest to expire first.
 
     Thresholds are at most half (warning) and a quarter (critical) of the time for which an offset is kept:
     with a short retention, every commit would be a warning otherwise.
@@ -211,34 +196,22 @@ def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) 
     return worst_of_each_subject(where(soon, within), policies, is_critical[within], order=order)
 
 
-BELOW_START_COLUMNS: Final = [
-    "group",
-    "topic",
-    "partition",
-    "committed_offset",
-    "source_partition",
-    "source_offset",
-]
-"""Input of `below_start_of_each_subject`."""
+def log_starts_of(offsets: pa.Table, log_starts: Mapping[Partition, int | None]) -> pa.Array:
+    """Return the log start of the partition of each of n offsets; null: it is 0 or not known."""
+    known = [(topic, number, start) for (topic, number), start in log_starts.items() if start]
+    topics, numbers, starts = zip(*known, strict=True) if known else ((), (), ())
+    columns = {"topic": pa.array(topics, pa.string()), "partition": pa.array(numbers, pa.int32())}
+    places, _ = Numbering.of(pa.table(columns), [*columns])
+    codes = places.codes_of(offsets)
+    return from_numbers(np.array([*starts, 0], np.int64)[codes], codes >= 0)
 
 
 def below_start_of_each_subject(
-    offsets: pa.Table, policies: GroupPolicies, log_starts: Mapping[Partition, int | None]
+    below: pa.Table, policies: GroupPolicies, log_starts: Mapping[Partition, int | None]
 ) -> Iterator[Worst]:
-    """Yield the subjects with offsets (`BELOW_START_COLUMNS`) below the start of their log (None: not
-    known), those with the most deleted records first. Their rows also have log_start and gone, the number
-    of deleted records."""
-    known = [(topic, number, start) for (topic, number), start in log_starts.items() if start]
-    topics, numbers, starts = zip(*known, strict=True) if known else ((), (), ())
-    by_partition = pa.table(
-        {
-            "topic": pa.array(topics, pa.string()),
-            "partition": pa.array(numbers, pa.int32()),
-            "log_start": pa.array(starts, pa.int64()),
-        }
-    )
-    joined = offsets.join(by_partition, ["topic", "partition"], join_type="inner")
-    below = joined.filter(pc.less(joined["committed_offset"], joined["log_start"]))
+    """Yield the subjects with offsets below the start of their log, those with the most deleted records
+    first. Their rows also have log_start and gone, the number of deleted records."""
+    below = below.append_column("log_start", log_starts_of(below, log_starts))
     below = below.append_column("gone", lag(below["log_start"], below["committed_offset"]))
     order = [("gone", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     return worst_of_each_subject(below, policies, order=order)
@@ -252,7 +225,7 @@ def worst_of_each_subject(
     order: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Worst]:
     """Yield the subjects of n rows (and n booleans), each with its first row in `order` (as for
-    `pyarrow.compute.sort_indices`; default: the order of the rows)."""
+    `pyarrow.compute.sort_indices`; of equal ones that of the first group; default: the order of the rows)."""
     codes, encoded = numbered(rows["group"])
     names = encoded.to_pylist()
     of_group = [policies.of(name) for name in names]
@@ -265,6 +238,7 @@ def worst_of_each_subject(
     has_critical = np.bincount(number_of_row[places[critical[places]]], minlength=len(numbers)) > 0
     if order:
         places = _foremost(places, number_of_row[places], rows, order[0])
+        order = [*order, ("group", "ascending")]
         named = rows.select([name for name, _ in order]).take(from_numbers(places))
         places = places[pc.sort_indices(named, order).to_numpy()]
     first = np.full(len(numbers), -1)

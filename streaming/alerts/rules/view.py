@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streaming.alerts.episodes import Episode
 from streaming.alerts.rules.subjects import GroupPolicies
-from streaming.common.arrays import to_mask, where
+from streaming.common.arrays import Mask, to_mask, where
 from streaming.lag.health_rules import HealthRules
 from streaming.lag.log_ranges import Partition
 from streaming.model.completeness import COMPLETE_WITHIN_MS, Completeness
@@ -44,7 +44,8 @@ class RuleContext:
     `policies` are the settings of each group. `offsets` are the live offsets (schema `OFFSETS`), with the
     columns of `expiry` if `is_predicted`. `groups` are the live groups (schema `GROUPS`). `dropped` are rows
     of `changes` that no evaluation has seen, about offsets that have probably expired. `rewound` are rewinds
-    (schema `REWOUND`). `lag` is None if there are no new samples.
+    (schema `REWOUND`). `lag` is None if there are no new samples. Each rule gets only the offsets and
+    positions that it selects (`AlertRule`).
 
     `log_starts` are the log start offsets of the committed topic partitions (None: no answer); it is None if
     no broker was asked. `known` are the newest episodes by rule and subject: the open ones, and for rules
@@ -101,8 +102,13 @@ def cannot_be_judged(view: RuleContext) -> Callable[[Episode], bool]:
 
 def of_partitions(rows: pa.Table, partitions: Collection[int]) -> pa.Table:
     """Return the rows from these offsets partitions."""
+    return where(rows, are_of_partitions(rows, partitions))
+
+
+def are_of_partitions(rows: pa.Table, partitions: Collection[int]) -> Mask:
+    """Return for n rows whether they are from these offsets partitions."""
     wanted = pa.array(sorted(partitions), pa.int32())
-    return where(rows, to_mask(pc.is_in(rows["source_partition"], value_set=wanted)))
+    return to_mask(pc.is_in(rows["source_partition"], value_set=wanted))
 
 
 def not_history(rows: pa.Table, progress: Progress) -> pa.Table:
