@@ -22,7 +22,7 @@ from uuid import uuid4
 from streaming.jvm.ownership import refuse_replaceable
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.model import Settings
-from streaming.spark.base_files import FOLDER_VARIABLE
+from streaming.spark.base_files import FOLDER_VARIABLE, remove_partial_files
 from streaming.spark.checkpoint import checkpoint_uri
 
 LOCK_FILE: Final = ".offsetlake.lock"
@@ -89,6 +89,7 @@ def temporary_folders(settings: Settings, environment: MutableMapping[str, str])
         for folder in dict.fromkeys([ours, sockets, *local]):
             stack.enter_context(_private(folder))
             _empty(folder, but=bases)
+        remove_partial_files(bases)
         for name, value in ((_LOCAL_DIRS, ",".join(map(str, local))), (FOLDER_VARIABLE, str(bases))):
             stack.callback(_restore, environment, name, environment.get(name))
             environment[name] = value

@@ -89,6 +89,12 @@ class BaseFiles:
         return self._folder / f"{_prefix(shard)}{digest.hex()}"
 
 
+def remove_partial_files(folder: Path) -> None:
+    """Remove files whose writers were killed; nothing may write to the folder."""
+    for partial in folder.glob("*.*"):
+        partial.unlink()
+
+
 def _prefix(shard: Shard) -> str:
     name, number = shard
     return f"{name}-{number}-"

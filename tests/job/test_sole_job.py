@@ -233,6 +233,7 @@ def test_bases_of_the_state_stay_until_the_system_is_started_again(
             found.append([path.name for path in local.rglob("*") if path.is_file()])
             bases.mkdir(exist_ok=True)
             (bases / f"of-{boot}".strip()).touch()
+            (bases / "partial.123").touch()
         assert environment == {}
     assert found == [[], ["of-first"], [], [], []]
 
