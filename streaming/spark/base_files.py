@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streaming.state.stored import Base, Values, digest_of
 
-FOLDER_VARIABLE: Final = "OFFSETLAKE_BASES"
+FOLDER_VARIABLE: Final = "SPARK_OFFSETLAKE_BASES"
 """The environment variable of a local job with a folder that lasts until the next start of the system, so
 that a job that is started again need not move the bases from the state store to Python."""
 

@@ -166,9 +166,9 @@ def opened(world: World, monkeypatch: pytest.MonkeyPatch) -> Opened:
             goes_on[0] = False
         return delta(tables, name)
 
-    def open_counted(tables: Tables, *bases: str, now: int | None = None) -> OpenTables:
+    def open_counted(tables: Tables, *bases: Any, **named: Any) -> OpenTables:
         found.snapshots += 1
-        return open_all(tables, *bases, now=now)
+        return open_all(tables, *bases, **named)
 
     monkeypatch.setattr(Tables, "delta", delta_later)
     monkeypatch.setattr(Tables, "_opened", open_counted)

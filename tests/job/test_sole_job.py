@@ -228,7 +228,7 @@ def test_bases_of_the_state_stay_until_the_system_is_started_again(
             boot_id.write_text(boot)
         environment: dict[str, str] = {}
         with temporary_folders(job, environment):
-            bases, local = Path(environment["OFFSETLAKE_BASES"]), Path(environment["SPARK_LOCAL_DIRS"])
+            bases, local = Path(environment["SPARK_OFFSETLAKE_BASES"]), Path(environment["SPARK_LOCAL_DIRS"])
             assert bases.parent == local
             found.append([path.name for path in local.rglob("*") if path.is_file()])
             bases.mkdir(exist_ok=True)

@@ -169,14 +169,14 @@ def test_an_empty_table_is_kept_like_others(folder: Path) -> None:
 def test_workers_use_the_folder_of_the_job_or_the_first_one_of_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("OFFSETLAKE_BASES", raising=False)
+    monkeypatch.delenv("SPARK_OFFSETLAKE_BASES", raising=False)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
     BaseFiles.of_worker().keep(SHARD, FIRST)
     assert len(files_in(tmp_path / "offsetlake-bases")) == 1
-    monkeypatch.setenv("OFFSETLAKE_BASES", str(tmp_path / "of-the-job"))
+    monkeypatch.setenv("SPARK_OFFSETLAKE_BASES", str(tmp_path / "of-the-job"))
     assert found_in(BaseFiles.of_worker(), FIRST) is None
     BaseFiles.of_worker().keep(SHARD, FIRST)
     assert len(files_in(tmp_path / "of-the-job")) == 1
-    for name in ("OFFSETLAKE_BASES", "SPARK_LOCAL_DIRS"):
+    for name in ("SPARK_OFFSETLAKE_BASES", "SPARK_LOCAL_DIRS"):
         monkeypatch.delenv(name)
     assert found_in(BaseFiles.of_worker(), FIRST) is None
