@@ -225,7 +225,8 @@ def worst_of_each_subject(
     order: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Worst]:
     """Yield the subjects of n rows (and n booleans), each with its first row in `order` (as for
-    `pyarrow.compute.sort_indices`; of equal ones that of the first group; default: the order of the rows)."""
+    `pyarrow.compute.sort_indices`; of equal rows, the one of the first group; default: the order of the
+    rows)."""
     codes, encoded = numbered(rows["group"])
     names = encoded.to_pylist()
     of_group = [policies.of(name) for name in names]
