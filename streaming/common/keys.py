@@ -64,7 +64,7 @@ def of_used(codes: Index, values: pa.Array) -> tuple[Index, pa.Array]:
     """Leave out the values without a row, which a dictionary may have: return n codes (-1: null) and the
     values that they refer to; the same objects if all are used."""
     is_used = np.zeros(len(values) + 1, np.bool_)
-    is_used[codes] = True  # the last one is that of -1
+    is_used[codes] = True  # the last element is for -1
     is_used = is_used[:-1]
     if is_used.all():
         return codes, values

@@ -89,7 +89,8 @@ def offsets_with_lag(
     newest = at.newest_ends(topics_in(offsets), as_of=moment, within_ms=max_age_ms)
     moments = np.full(len(offsets), moment, np.int64)
     ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
-    rows = _with_lag(at, offsets, ends, _written_after(at, offsets, ends), moment, is_timed=is_timed)
+    held = as_of_ends(offsets, ends, _written_after(at, offsets, ends))
+    rows = _with_lag(at, offsets, ends, held, moment, is_timed=is_timed)
     return rows.append_column("log_start_offset", _starts(rows, newest)) if with_starts else rows
 
 
@@ -112,9 +113,7 @@ def lag_of_steps(
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     ends = Ends.around(rows, samples, moments, max_age_ms=max_age_ms)
     held = rows.select(["topic", "partition", "committed_offset"])
-    return with_lag(
-        rows, ends, held, at.offset_times(positions_behind(held, ends), as_of=last) if is_timed else None
-    )
+    return _with_lag(at, rows, ends, held, last, is_timed=is_timed)
 
 
 def lag_along(
@@ -142,12 +141,10 @@ def lag_along(
 
 
 def _with_lag(
-    at: LagReader, rows: pa.Table, ends: Ends, commits: pa.Table, until: int, *, is_timed: bool
+    at: LagReader, rows: pa.Table, ends: Ends, held: pa.Table, until: int, *, is_timed: bool
 ) -> pa.Table:
-    held = as_of_ends(rows, ends, commits)
-    return with_lag(
-        rows, ends, held, at.offset_times(positions_behind(held, ends), as_of=until) if is_timed else None
-    )
+    crossed = at.offset_times(positions_behind(held, ends), as_of=until) if is_timed else None
+    return with_lag(rows, ends, held, crossed)
 
 
 def _written_after(at: LagReader, rows: pa.Table, ends: Ends) -> pa.Table:

@@ -133,7 +133,7 @@ class OpenTables:
 
     def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
         """Read the changes of a group and the samples of its topics from memory from now on, or, if its
-        changes are too many, only those of its offsets of `topics`; see `HeldChanges.of`."""
+        changes are too many, only the changes of its offsets of `topics`; see `HeldChanges.of`."""
         self._held_samples = held.samples
         with suppress(OSError):  # no place for a temporary file: the tables are read
             for some in dict.fromkeys([(), tuple(topics)]):

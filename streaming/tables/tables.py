@@ -206,10 +206,7 @@ class Tables:
 
     def delta_if_any(self, name: str) -> DeltaTable | None:
         """Open a table as `delta` does; None: not created yet."""
-        try:
-            return self.delta(name)
-        except TablesMissingError:
-            return None
+        return _if_any(self.delta, name)
 
     def created_at(self) -> int:
         """Return when the tables were created (ms)."""
@@ -528,10 +525,14 @@ class _Lending:
         return self.answered.enter_context(self.tables._newest(name))
 
     def delta_if_any(self, name: str) -> DeltaTable | None:
-        try:
-            return self.delta(name)
-        except TablesMissingError:
-            return None
+        return _if_any(self.delta, name)
+
+
+def _if_any(opened: Callable[[str], DeltaTable], name: str) -> DeltaTable | None:
+    try:
+        return opened(name)
+    except TablesMissingError:
+        return None
 
 
 def _configuration(name: str) -> dict[str, str | None]:

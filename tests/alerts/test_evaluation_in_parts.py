@@ -12,23 +12,19 @@ from weakref import ref
 
 import pyarrow as pa
 import pytest
-from alert_tables import DAY, EMPTY, HOUR, RETENTION, SIMPLE, START, Lake, alert_settings
+from alert_tables import DAY, EMPTY, HOUR, LAG_RULES_ON, RETENTION, SIMPLE, START, Lake, alert_settings
 from new_tables import new_tables
 
 from streaming.alerts import evaluation, rules
 from streaming.alerts.episodes import Episode
 from streaming.alerts.evaluation import Evaluator
 from streaming.alerts.rules import (
-    EMPTY_GROUP_ID,
-    GROUP_REWOUND,
-    GROUP_STALLED,
-    GROUP_STOPPED,
+    JOB_BEHIND,
     LAG_SECONDS,
     OFFSET_BELOW_LOG_START,
-    OFFSET_BEYOND_LOG_END,
-    OFFSET_EXPIRED,
-    OFFSET_EXPIRING,
-    OFFSET_OF_RECREATED_TOPIC,
+    PARTITION_STALLED,
+    RETENTION_UNKNOWN,
+    UNKNOWN_RECORD_VERSION,
 )
 from streaming.alerts.rules.view import RuleContext
 from streaming.alerts.table import AlertsConflictError, AlertTable
@@ -42,11 +38,7 @@ from streaming.tables.snapshot import LiveRows, Snapshot
 from streaming.tables.tables import Tables
 
 ALL_ON = alert_settings(
-    group_stopped="on",
-    group_stalled="on",
-    offset_beyond_log_end="on",
-    offset_of_recreated_topic="on",
-    lag_seconds="5m",
+    **LAG_RULES_ON,
     groups=[
         {"pattern": "sum-*", "treat": "summarize"},
         {"pattern": "skip-*", "treat": "exclude"},
@@ -182,21 +174,8 @@ class World:
             self.lake.pass_time(DAY + HOUR)
 
 
-OF_ROWS = {
-    rule.id
-    for rule in (
-        EMPTY_GROUP_ID,
-        GROUP_REWOUND,
-        GROUP_STALLED,
-        GROUP_STOPPED,
-        LAG_SECONDS,
-        OFFSET_BELOW_LOG_START,
-        OFFSET_BEYOND_LOG_END,
-        OFFSET_EXPIRED,
-        OFFSET_EXPIRING,
-        OFFSET_OF_RECREATED_TOPIC,
-    )
-}
+OF_THE_JOB = (JOB_BEHIND, PARTITION_STALLED, RETENTION_UNKNOWN, UNKNOWN_RECORD_VERSION)
+OF_ROWS = {rule.id for rule in rules.RULES if rule not in OF_THE_JOB}
 
 
 @pytest.mark.parametrize("steps", [7, pytest.param(22, marks=pytest.mark.more)])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alert_tables import DAY, HOUR, SIMPLE, START, Lake, alert_settings
+from alert_tables import DAY, HOUR, LAG_RULES_ON, SIMPLE, START, Lake, alert_settings
 
 from streaming.alerts.episodes import Episode
 from streaming.alerts.messages import summary
@@ -29,13 +29,7 @@ from streaming.tables.snapshot import Snapshot
 PLACE = ("orders", 0)
 MEMBER = {"member_id": "m", "group_instance_id": None, "client_id": "app-1", "client_host": "/10.0.0.1"}
 WITH_MEMBERS = SIMPLE | {"protocol_type": "consumer", "state": "Stable", "members": [MEMBER]}
-ALL_ON = alert_settings(
-    group_stopped="on",
-    group_stalled="on",
-    offset_beyond_log_end="on",
-    offset_of_recreated_topic="on",
-    lag_seconds="5m",
-)
+ALL_ON = alert_settings(**LAG_RULES_ON)
 
 
 def end_at(moment: int) -> int:

@@ -30,6 +30,16 @@ EMPTY: dict[str, Any] = {"type": "classic", "protocol_type": "consumer", "state"
 SIMPLE: dict[str, Any] = EMPTY | {"protocol_type": ""}
 
 
+LAG_RULES_ON = {
+    "group_stopped": "on",
+    "group_stalled": "on",
+    "offset_beyond_log_end": "on",
+    "offset_of_recreated_topic": "on",
+    "lag_seconds": "5m",
+}
+"""Settings with which all rules about lag and progress are on."""
+
+
 def alert_settings(**options: object) -> AlertSettings:
     """The default settings of alerts with some of them changed; two underscores stand for a dot."""
     named = {f"alerts.{name.replace('__', '.')}": value for name, value in options.items()}
