@@ -106,11 +106,9 @@ def lasting(
 
 def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
     """Return when (ms) n positions first reached again their offset before the rewind, or `NONE`."""
-    both = [
-        pa.chunked_array([*commits[name].chunks, *rewinds[name].chunks], rewinds.schema.field(name).type)
-        for name in KEY_NAMES
-    ]
-    codes = key_codes(both)
+    own_keys = rewinds.select(KEY_NAMES)
+    keys = pa.concat_tables([commits.select(KEY_NAMES).cast(own_keys.schema), own_keys])
+    codes = key_codes(keys.columns)
     sequences = numbers_or(commits["sequence"], NONE)
     order = np.lexsort((sequences, codes[: len(commits)]))
     span = int(max(sequences.max(initial=0), numbers_or(rewinds["sequence"], 0).max(initial=0))) + 2

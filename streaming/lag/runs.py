@@ -147,7 +147,7 @@ class CommitRuns:
         """Take commits from rows (schema `COMMITS`); return also the keys. Times after `until` (ms) count
         as `until`. Samples more than `max_age_ms` away from a commit do not count for it."""
         codes = key_codes(commits[name] for name in KEY_NAMES)
-        keys = take(commits.select(KEY_NAMES), firsts(codes))
+        keys = take(commits.select(KEY_NAMES), firsts(codes)).cast(pa.schema(KEY))
         own, places = Commits.of(codes, commits), samples.places.codes_of(keys)
         return cls.of_keys(own, places, samples, until=until, max_age_ms=max_age_ms), keys
 

@@ -22,7 +22,6 @@ from streaming.model.schemas import OFFSETS, TIMESTAMP
 from streaming.queries.as_of import AsOf
 from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
-from streaming.tables.progress_rows import HistoryGoneError
 from streaming.tables.snapshot import Snapshot
 
 HEALTH: Final = Facts(lag=True, lag_time=True, health=True)
@@ -129,10 +128,7 @@ def base_commits(
 ) -> pa.Table:
     """Read the committed offsets of groups and topics at a moment (ms), of loaded offsets partitions, as
     commits (schema `COMMITS`, and sequence: null); none if the history starts later."""
-    try:
-        offsets = about.of_loaded(at.written_by(moment).offsets(groups, topics, columns=_OF_COMMITS))
-    except HistoryGoneError:
-        return _BASE.empty_table()
+    offsets = about.of_loaded(at.offsets_written_by(moment, groups, topics, columns=_OF_COMMITS))
     is_readable = pc.is_null(offsets["unreadable_source_offset"])
     columns = [
         *(offsets[field.name] for field in list(COMMITS)[:3]),

@@ -17,6 +17,7 @@ from streaming.model.schemas import CHANGES, COMMITS, GROUPS, KEY, MEMBER_IDENTI
 from streaming.tables.folding import value_columns
 from streaming.tables.select import (
     Queryable,
+    cast,
     is_of_topics,
     is_one_of,
     names,
@@ -186,12 +187,16 @@ def commits_between(
     until: int | None = None,
     in_order: bool = True,
 ) -> pa.Table:
-    """Read the commits between two moments (ms, inclusive), up to a sequence (schema `COMMITTED`).
+    """Read the commits between two moments (ms, inclusive), up to a sequence (schema `COMMITTED`, with the
+    names of groups and topics in dictionaries).
 
     The commits of a key are in the order of the log, unless `in_order` is false. Of one batch only the last
     commit of each key is included.
     """
-    rows = select(_commits_sql(groups, up_to, since, until, topics), changes=changes).cast(COMMITTED)
+    rows = cast(select(_commits_sql(groups, up_to, since, until, topics), changes=changes), COMMITTED)
+    for place, name in enumerate(("group", "topic")):
+        if not pa.types.is_dictionary(rows.schema.field(place).type):
+            rows = rows.set_column(place, name, rows[name].dictionary_encode())
     return take(rows, np.argsort(to_numbers(rows["sequence"]), kind="stable")) if in_order else rows
 
 
@@ -405,6 +410,12 @@ def keys_in(changes: Queryable, groups: Sequence[str] | None, *, up_to: int) -> 
         changes=changes,
     )
     return rows.cast(pa.schema(KEY))
+
+
+def last_written(changes: Queryable, moment: int) -> int:
+    """Return the highest sequence of changes written at or before a moment (ms); 0: there are none."""
+    sql = f'SELECT max("sequence") AS "last" FROM changes WHERE {written_until(moment)}'
+    return select(sql, changes=changes)["last"][0].as_py() or 0
 
 
 def first_set(changes: Queryable, group: str, *, after: int) -> int | None:

@@ -32,7 +32,7 @@ from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import CORES, ROW_GROUP_ROWS, NewFiles, removal, write_files
-from streaming.tables.select import Queryable, is_of_topics, is_one_of, names, select, stream
+from streaming.tables.select import Queryable, cast, is_of_topics, is_one_of, names, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
 """The application id under which a folded table keeps its mark."""
@@ -449,8 +449,8 @@ def _changed(
     wanted = f"{of_groups} AND {is_of_topics(topics)}"
     sql = _changes_sql(name, value, columns, above, up_to, wanted)
     # at once: the cast takes as much memory again
-    rows = select(sql, changes=changes).cast(_change_schema(columns))
-    return _last_of_each_key(rows, KEYS[name], is_undone).drop_columns("sequence")
+    rows = cast(select(sql, changes=changes), schema := _change_schema(columns))
+    return _last_of_each_key(rows, KEYS[name], is_undone).cast(schema).drop_columns("sequence")
 
 
 def _changes_sql(name: str, value: Value, columns: pa.Schema, above: int, up_to: int, wanted: str) -> str:

@@ -26,7 +26,10 @@ class FilesGoneError(QueryFailedError):
 
 
 class HeldRows:
-    """Rows in memory that can be queried as a table is. Threads may query them while one appends."""
+    """Rows in memory that can be queried as a table is. Threads may query them while one appends.
+
+    Columns of texts are dictionaries: names repeat, and queries return them so.
+    """
 
     def __init__(self, name: str) -> None:
         """Queries refer to the rows by `name`; there is no such table before the first `append`."""
@@ -40,14 +43,23 @@ class HeldRows:
         Raises `OSError` if there is no place for it.
         """
         verb = f"INSERT INTO {self.name}" if self._is_created else f"CREATE TABLE {self.name} AS"
+        columns = ", ".join(map(_with_dictionary, rows.schema))
         with TemporaryDirectory(prefix="offsetlake-") as folder:
             path = f"{folder}/rows.parquet"
             pq.write_table(rows, path, compression="none", store_schema=False)
             place = path.replace("'", "''")
             execute(self.builder, f"CREATE EXTERNAL TABLE added STORED AS PARQUET LOCATION '{place}'")
-            execute(self.builder, f"{verb} SELECT * FROM added")
+            execute(self.builder, f"{verb} SELECT {columns} FROM added")
             execute(self.builder, "DROP TABLE added")
         self._is_created = True
+
+
+def _with_dictionary(field: pa.Field) -> str:
+    """Return the SQL for a column, with a dictionary if it has texts."""
+    if field.type != pa.string():
+        return f'"{field.name}"'
+    name = f'"{field.name}"'
+    return f"arrow_cast({name}, 'Dictionary(Int32, Utf8)') AS {name}"
 
 
 Queryable = DeltaTable | HeldRows
@@ -84,6 +96,15 @@ def execute(builder: QueryBuilder, sql: str) -> pa.Table:
     """Run a query on the registered tables; raises `QueryFailedError`."""
     with _explained():
         return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
+
+
+def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast the result of a query, except columns that come as dictionaries."""
+    fields = [
+        own if pa.types.is_dictionary(own.type) else field
+        for own, field in zip(rows.schema, schema, strict=True)
+    ]
+    return rows.cast(pa.schema(fields))
 
 
 def rows_of(builder: QueryBuilder, sql: str, *, most_bytes: int) -> pa.Table | None:

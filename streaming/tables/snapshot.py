@@ -27,6 +27,7 @@ from streaming.tables.feed import (
     group_steps,
     groups_between,
     keys_in,
+    last_written,
     partitions_assigned,
     partitions_committed,
     partitions_in,
@@ -157,6 +158,11 @@ class OpenTables:
         return self._others[name]
 
     @cached_property
+    def whole_since(self) -> int | None:
+        """The moment (ms) before which changes were dropped; None: none were."""
+        return whole_since(self.changes)
+
+    @cached_property
     def samples(self) -> SampleFiles | None:
         """The files of `log_ends`, listed once; None: the table was not created yet."""
         return None if (table := self.other("log_ends")) is None else SampleFiles(table, self._held_samples)
@@ -191,7 +197,7 @@ class Snapshot:
         self.is_past: Final = as_of is not None
         self._tables, self._changes = tables, tables.changes
         self._past = dict[int, Snapshot]()
-        self._written = dict[int, Progress]()
+        self._written = dict[int, int | None]()
         self._groups = dict[str, pa.Table]()
 
     def newest(self) -> "Snapshot":
@@ -204,15 +210,6 @@ class Snapshot:
         if moment not in self._past:
             self._past[moment] = Snapshot(self._tables, moment)
         return self._past[moment]
-
-    def written_by(self, moment: int) -> "Snapshot":
-        """Return the same tables as of the last batch whose rows have times (batch_time) up to a moment (ms),
-        read once for each: the state before the changes that were written after it. Raises
-        `HistoryGoneError`."""
-        if moment not in self._written:
-            found = written_by(self._changes, self._tables.newest, moment)
-            self._written[moment] = min(found, self.progress, key=lambda progress: progress.sequence)
-        return self.up_to(self._written[moment])
 
     def up_to(self, progress: Progress) -> "Snapshot":
         """Return the same tables as of an earlier batch, given its progress."""
@@ -318,6 +315,26 @@ class Snapshot:
         columns with at least `KEY` and source_partition), in no order."""
         return _of_topics(topics, lambda few: self._rows("offsets", groups, columns, few))
 
+    def offsets_written_by(
+        self,
+        moment: int,
+        groups: Sequence[str] | None = None,
+        topics: Sequence[TopicPartitions] = (),
+        *,
+        columns: pa.Schema | None = None,
+    ) -> pa.Table:
+        """Read offsets as `offsets` does, as of the last batch whose changes of these groups were written
+        (batch_time) at or before a moment (ms); no rows if that is before the kept history.
+
+        Unlike `as_of`, this includes a batch that was not committed yet at the moment: so these rows, and the
+        changes that were written after the moment, are all changes.
+        """
+
+        def rows(few: Sequence[TopicPartitions]) -> pa.Table:
+            return self._rows_written_by("offsets", moment, groups, columns, few)
+
+        return _of_topics(topics, rows)
+
     def groups(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the live groups (None: all; schema `GROUPS`), in no order; a single one is read once."""
         if groups is None or len(groups) != 1:
@@ -357,10 +374,7 @@ class Snapshot:
     def groups_over_time(self, groups: Sequence[str] | None, *, since: int, until: int) -> pa.Table:
         """Read groups (None: all) between two moments (ms; schema `GROUPS_OVER_TIME`), the rows of a group in
         order; nothing from before the kept history."""
-        try:
-            before = self.written_by(since).groups(groups)
-        except HistoryGoneError:
-            before = no_rows(GROUPS)
+        before = self._rows_written_by("groups", since, groups)
         at = to_timestamps(from_numbers(np.full(len(before), since, np.int64)))
 
         def changed(of: Sequence[str] | None) -> pa.Table:
@@ -485,7 +499,7 @@ class Snapshot:
 
     def whole_since(self) -> int | None:
         """Return the moment (ms) before which changes were dropped; None: none were."""
-        return whole_since(self._changes)
+        return self._tables.whole_since
 
     def starts_after(self, moment: int | None) -> int | None:
         """Return the start of the history (ms) if it is after a moment (ms); None: it is not, or `moment` is
@@ -520,18 +534,50 @@ class Snapshot:
 
         return _of_topics(topics, lambda few: _of(groups, partial(rows, few)))
 
+    def _rows_written_by(
+        self,
+        name: str,
+        moment: int,
+        groups: Sequence[str] | None,
+        columns: pa.Schema | None = None,
+        topics: Sequence[TopicPartitions] = (),
+    ) -> pa.Table:
+        sequence = self._written_by(moment, self._tables.changes_of(groups, topics))
+        if sequence is None:
+            return no_rows(columns or ROWS[name])
+        return self._rows(name, groups, columns, topics, min(sequence, self.progress.sequence))
+
+    def _written_by(self, moment: int, changes: Queryable) -> int | None:
+        """Return the sequence of the last batch with rows among `changes` that were written at or before a
+        moment (ms); None: the moment is before the kept history."""
+        if isinstance(changes, HeldRows):
+            start = self._tables.whole_since
+            return None if start is not None and moment < start else last_written(changes, moment)
+        if moment not in self._written:
+            self._written[moment] = self._progress_by(moment)
+        return self._written[moment]
+
+    def _progress_by(self, moment: int) -> int | None:
+        try:
+            return written_by(self._changes, self._tables.newest, moment).sequence
+        except HistoryGoneError:
+            return None
+
     def _rows(
         self,
         name: str,
         groups: Sequence[str] | None,
         columns: pa.Schema | None = None,
         topics: Sequence[TopicPartitions] = (),
+        sequence: int | None = None,
     ) -> pa.Table:
+        """Read the rows of a folded table as of a sequence (None: of this snapshot)."""
         base, changes = self._tables.base(name)
+        up_to = self.progress.sequence if sequence is None else sequence
 
         def rows(of: Sequence[str] | None) -> pa.Table:
             own = self._tables.changes_of(of, topics) if changes is self._changes else changes
-            return rows_at(name, base, own, self.progress.sequence, of, columns, topics)
+            return rows_at(name, base, own, up_to, of, columns, topics)
 
         return _of(groups, rows)
 

@@ -20,6 +20,7 @@ from streaming.tables.tables import Tables
 
 EVERY: dict[str, Callable[[Snapshot, str], object]] = {
     "offsets": lambda at, name: rows(at.offsets([name])),
+    "offsets before": lambda at, name: rows(at.offsets_written_by(2_500, [name])),
     "groups": lambda at, name: rows(at.groups([name])),
     "groups before": lambda at, name: rows(at.groups_before([name], until=2_500)),
     "groups over time": lambda at, name: rows(at.groups_over_time([name], since=1_500, until=9_000)),
@@ -105,6 +106,28 @@ def test_only_newer_changes_are_read_again(tables: Tables) -> None:
     assert len(before) == 2
     assert len(after) == 3
     assert set(before) < set(after)
+
+
+@pytest.mark.parametrize("is_folded", [False, True])
+@pytest.mark.parametrize(
+    ("moment", "committed"), [(999, []), (1_000, [5]), (1_499, [5]), (1_500, [8]), (2_000, [8])]
+)
+def test_offsets_written_by_a_moment_include_batches_after_the_clock_was_set_back(
+    moment: int, committed: list[int], is_folded: bool, tables: Tables
+) -> None:
+    live: Batch = {("g", "t", 0): offset(committed_offset=3)}
+    append(tables, {("g", "t", 0): offset(committed_offset=8)}, live=live, now=1_500)
+    append(tables, {("other", "t", 0): offset()}, now=1_600)
+    if is_folded:
+        tables.fold()
+
+    def ask(at: Snapshot, changes: HeldChanges | None = None) -> list[int]:
+        if changes is not None:
+            at.hold("g", changes)
+        return at.offsets_written_by(moment, ["g"])["committed_offset"].to_pylist()
+
+    assert tables.ask(ask) == committed
+    assert tables.ask(lambda at: ask(at, HeldChanges())) == committed
 
 
 def test_other_groups_and_all_groups_are_read_from_the_tables(tables: Tables) -> None:

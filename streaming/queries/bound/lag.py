@@ -36,7 +36,6 @@ from streaming.lag.samples import MAX_SAMPLE_AGE_MS, Samples
 from streaming.lag.series import LagSeries, Series, lag_sums, series_rows
 from streaming.lag.summary import By, lag_by, worst_positions
 from streaming.model.errors import MisuseError
-from streaming.model.schemas import KEY
 from streaming.queries import lag_rows
 from streaming.queries.answers import Answer, History
 from streaming.queries.as_of import AsOf
@@ -179,10 +178,9 @@ class SnapshotLagQueries:
         """Return the lag of groups at moments (ms), one part of the topics at a time."""
         start, end = int(moments[0]), int(moments[-1])
         about = AsOf.at(groups, self.at)
-        read = _encoded(self.at.commits(groups, topics, since=start - self.max_age_ms + 1, in_order=False))
+        read = self.at.commits(groups, topics, since=start - self.max_age_ms + 1, in_order=False)
         commits = self._commits(read, about, groups, topics, since=start, until=end)
         runs, keys = CommitRuns.of(commits, Samples.of(_NO_SAMPLES), until=end, max_age_ms=self.max_age_ms)
-        keys = keys.cast(pa.schema(KEY))
         if len(keys) * len(moments) > _MOST_ROWS:
             raise MisuseError(
                 f"expected at most {_MOST_ROWS} rows, found {len(keys)} positions at {len(moments)} "
@@ -376,14 +374,6 @@ class SnapshotLagQueries:
 
 def _in_order(answer: Answer) -> Answer:
     return replace(answer, rows=sorted_by(answer.rows, *KEY_NAMES))
-
-
-def _encoded(rows: pa.Table) -> pa.Table:
-    """Return rows with the names of groups and topics in dictionaries: they are filtered and numbered faster
-    then."""
-    for name in ("group", "topic"):
-        rows = rows.set_column(rows.column_names.index(name), name, rows[name].dictionary_encode())
-    return rows
 
 
 def _parts(rows: pa.Table, moments: Index) -> tuple[list[Index], str | None]:
