@@ -29,7 +29,7 @@ from streaming.common.arrays import from_numbers, from_texts, no_rows, to_number
 from streaming.common.keys import KEY_NAMES, key_codes, leading, ranks
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
-from streaming.common.topics import TopicPartitions
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import CORES, ROW_GROUP_ROWS, NewFiles, removal, write_files
 from streaming.tables.select import Queryable, cast, is_of_topics, is_one_of, names, select, stream
@@ -130,13 +130,25 @@ def rows_at(
     groups: Sequence[str] | None,
     columns: pa.Schema | None = None,
     topics: Sequence[TopicPartitions] = (),
+    held: pa.Table | None = None,
 ) -> pa.Table:
     """Return the live rows of groups (None: all) as of a sequence: the columns `ROWS`, or some of them, with
-    at least the keys and source_partition. `topics` (none: all) limit offsets.
+    at least the keys and source_partition. `topics` (none: all) limit offsets. `held` are the `folded_rows`
+    of these groups (None: they are read).
 
     Undoing is exact as long as a group keeps to one offsets partition, as it does in Kafka's own topic.
     """
-    return _live(name, base, changes, sequence, groups, columns or ROWS[name], topics)
+    columns = columns or ROWS[name]
+    if held is None:
+        held = _held(base, groups, columns, topics)
+    else:
+        held = of_topics(held.select(columns.names), topics)
+    return _with_changes(name, held, _changed_at(name, base, changes, sequence, groups, columns, topics))
+
+
+def folded_rows(name: str, base: DeltaTable, groups: Sequence[str]) -> pa.Table:
+    """Return the rows of groups in a folded table (columns `ROWS`)."""
+    return _held(base, groups, ROWS[name], ())
 
 
 def live_parts(
@@ -178,20 +190,7 @@ def keys_at(
 ) -> pa.Table:
     """As `rows_at`, only the columns `KEYS`."""
     columns = pa.schema([ROWS[name].field(column) for column in (*KEYS[name], "source_partition")])
-    return _live(name, base, changes, sequence, groups, columns).select(KEYS[name])
-
-
-def _live(
-    name: str,
-    base: DeltaTable,
-    changes: Queryable,
-    sequence: int,
-    groups: Sequence[str] | None,
-    columns: pa.Schema,
-    topics: Sequence[TopicPartitions] = (),
-) -> pa.Table:
-    held = _held(base, groups, columns, topics)
-    return _with_changes(name, held, _changed_at(name, base, changes, sequence, groups, columns, topics))
+    return rows_at(name, base, changes, sequence, groups, columns).select(KEYS[name])
 
 
 def _with_changes(name: str, held: pa.Table, changed: pa.Table) -> pa.Table:

@@ -1,7 +1,8 @@
-"""The changes of single groups in memory, and samples of their topics, for repeated questions about them.
+"""The rows of single groups in memory, and samples of their topics, for repeated questions about them.
 
 A question about a group opens each file of `changes` that may have rows of it, and a page about a group asks
-a dozen. So its changes are read once; later requests read only the newer ones.
+a dozen. So its changes are read once; later requests read only the newer ones. Its rows in `offsets` and
+`groups` are read again after a fold.
 """
 
 from collections import OrderedDict
@@ -20,6 +21,7 @@ from streaming.common.timestamps import to_milliseconds
 from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import CHANGES
 from streaming.tables.feed import REWINDS, rewinds_between
+from streaming.tables.folding import folded_rows
 from streaming.tables.log_ends import HeldSamples
 from streaming.tables.progress_rows import history_start
 from streaming.tables.select import HeldRows, is_of_topics, is_one_of, names, rows_of
@@ -29,6 +31,9 @@ _MOST_BYTES: Final = 96 * 1024 * 1024
 the rows of single offsets may be held."""
 
 _MOST_GROUPS: Final = 1_000  # including groups that are too large, of which none is held
+
+_FOLDED_BYTES: Final = 16 * 1024 * 1024
+"""The maximum of held bytes of folded tables: those of 100,000 offsets without metadata."""
 
 _COLUMNS: Final = pa.schema([field for field in CHANGES if field.name not in ("progress", "day")])
 
@@ -88,10 +93,35 @@ class HeldRewinds:
             return self._rows.filter(pc.less_equal(self._rows["sequence"], up_to))
 
 
+class HeldFolded:
+    """The rows of the groups asked about last in versions of folded tables. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._held = OrderedDict[tuple[str, int, str], pa.Table]()
+        self._lock: Final = Lock()
+
+    def of(self, name: str, base: DeltaTable, group: str) -> pa.Table:
+        """Return the rows of a group in a folded table (columns `ROWS`)."""
+        key = str(base.metadata().id), base.version(), group
+        with self._lock:
+            held = self._held.get(key)
+            if held is not None:
+                self._held.move_to_end(key)
+                return held
+        rows = folded_rows(name, base, [group])
+        with self._lock:
+            self._held[key] = rows
+            while sum(one.nbytes for one in self._held.values()) > _FOLDED_BYTES:
+                self._held.popitem(last=False)
+        return rows
+
+
 class HeldChanges:
-    """The changes of the groups asked about last, and the `samples` of their topics. Threads may share it."""
+    """The changes of the groups asked about last, their rows in `folded` tables, and the `samples` of their
+    topics. Threads may share it."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self.folded: Final = HeldFolded()
         self.samples: Final = HeldSamples()
         self._most_bytes: Final = most_bytes
         self._held: OrderedDict[tuple[_Contents, str], _Held] = OrderedDict()

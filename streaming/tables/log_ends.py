@@ -301,7 +301,10 @@ def _is_last(batch: pa.RecordBatch, moments: Index) -> pa.Array:
     to the same of m moments (ms, rising)."""
     at, partitions = milliseconds(batch["sampled_at"]), batch["partition"]
     topics, ids = (batch[name].indices for name in _DICTIONARIES)
-    same = (numbers_or(column, -1) for column in (topics, ids, partitions))
+    same = (
+        numbers_or(column, -1) if column.null_count else to_numbers(column)  # int32: half as many bytes
+        for column in (topics, ids, partitions)
+    )
     is_last = begins_run(np.searchsorted(moments, at), *same)
     is_last[1:] |= at[1:] < at[:-1]
     if partitions.null_count:

@@ -40,7 +40,7 @@ from streaming.tables.feed import (
     topics_subscribed,
 )
 from streaming.tables.folding import ROWS, fold_mark, keys_at, live_parts, rows_at
-from streaming.tables.held import HeldChanges, HeldRewinds
+from streaming.tables.held import HeldChanges, HeldFolded, HeldRewinds
 from streaming.tables.log_ends import (
     NEWEST_ENDS,
     TOPICS_OVER_TIME,
@@ -118,6 +118,7 @@ class OpenTables:
         self._bases = {name: (base, changes) for name, base in bases.items()}
         self._held = dict[tuple[str, tuple[TopicPartitions, ...]], HeldRows]()
         self._held_samples: HeldSamples | None = None
+        self._held_folded: tuple[str, HeldFolded] | None = None
 
     def base(self, name: str) -> tuple[DeltaTable, DeltaTable]:
         """Return a folded table, and a version of `changes` with all changes between its mark and any batch
@@ -133,9 +134,10 @@ class OpenTables:
         return self._bases[name]
 
     def hold(self, group: str, held: HeldChanges, topics: Sequence[TopicPartitions] = ()) -> None:
-        """Read the changes of a group and the samples of its topics from memory from now on, or, if its
-        changes are too many, only the changes of its offsets of `topics`; see `HeldChanges.of`."""
-        self._held_samples = held.samples
+        """Read the changes of a group, its rows in folded tables and the samples of its topics from memory
+        from now on, or, if its changes are too many, only the changes of its offsets of `topics`; see
+        `HeldChanges.of`."""
+        self._held_samples, self._held_folded = held.samples, (group, held.folded)
         with suppress(OSError):  # no place for a temporary file: the tables are read
             for some in dict.fromkeys([(), tuple(topics)]):
                 if (rows := held.of(self.changes, group, self.newest.sequence, some)) is not None:
@@ -150,6 +152,13 @@ class OpenTables:
             return self.changes
         whole = self._held.get((named[0], ()), self.changes)
         return self._held.get((named[0], tuple(topics)), whole)
+
+    def folded_of(self, name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table | None:
+        """Return the rows of groups in a folded table (columns `ROWS`), if they are in memory."""
+        group, folded = self._held_folded or ("", None)
+        return (
+            None if folded is None or groups is None or [*groups] != [group] else folded.of(name, base, group)
+        )
 
     def other(self, name: str) -> DeltaTable | None:
         """Return a table that is not written with the batches; None: not created yet."""
@@ -197,7 +206,7 @@ class Snapshot:
         self.is_past: Final = as_of is not None
         self._tables, self._changes = tables, tables.changes
         self._past = dict[int, Snapshot]()
-        self._written = dict[int, int | None]()
+        self._written = dict[tuple[int, int], int | None]()
         self._groups = dict[str, pa.Table]()
 
     def newest(self) -> "Snapshot":
@@ -550,14 +559,15 @@ class Snapshot:
     def _written_by(self, moment: int, changes: Queryable) -> int | None:
         """Return the sequence of the last batch with rows among `changes` that were written at or before a
         moment (ms); None: the moment is before the kept history."""
+        key = moment, id(changes)
+        if key not in self._written:
+            self._written[key] = self._find_written_by(moment, changes)
+        return self._written[key]
+
+    def _find_written_by(self, moment: int, changes: Queryable) -> int | None:
         if isinstance(changes, HeldRows):
             start = self._tables.whole_since
             return None if start is not None and moment < start else last_written(changes, moment)
-        if moment not in self._written:
-            self._written[moment] = self._progress_by(moment)
-        return self._written[moment]
-
-    def _progress_by(self, moment: int) -> int | None:
         try:
             return written_by(self._changes, self._tables.newest, moment).sequence
         except HistoryGoneError:
@@ -577,7 +587,8 @@ class Snapshot:
 
         def rows(of: Sequence[str] | None) -> pa.Table:
             own = self._tables.changes_of(of, topics) if changes is self._changes else changes
-            return rows_at(name, base, own, up_to, of, columns, topics)
+            held = self._tables.folded_of(name, base, of)
+            return rows_at(name, base, own, up_to, of, columns, topics, held)
 
         return _of(groups, rows)
 

@@ -36,7 +36,7 @@ from streaming.serve.page.view import Document, Page
 SPANS: Final = {"hour": HOUR_MS, "6 hours": 6 * HOUR_MS, "day": 24 * HOUR_MS, "week": 7 * 24 * HOUR_MS}
 _MOMENTS: Final = 120
 _LEAST_MOMENTS: Final = 4
-_MOST_POINTS: Final = 200_000
+_MOST_POINTS: Final = 150_000
 _MOST_CHANGES: Final = 500_000
 """Changes of offsets of a group that one page reads; of each, some 300 bytes are in memory."""
 
