@@ -122,7 +122,8 @@ _ROWS: Final = (
         api_key=_API_VERSIONS,
         versions=range(0, 6),
         answer=_answer_versions,
-        about="this table; for other versions UNSUPPORTED_VERSION in version 0",
+        about="the supported versions; an ApiVersions request of any other version gets "
+        "UNSUPPORTED_VERSION in a response of version 0",
     ),
     Answered(
         api_key=3,
@@ -149,7 +150,8 @@ _ROWS: Final = (
         weight=cluster.metadata_weight,
         content=cluster.metadata_content,
         gaps=cluster.metadata_gaps,
-        about="one node (the listener), and the topics with committed offsets, members or samples",
+        about="one node (the listener), and the topics with committed offsets, with partitions assigned to "
+        "members, or with samples",
     ),
     Answered(
         api_key=60,

@@ -134,9 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._certified: Principal | None = None
         self._sign_in: SignIn | None = None
         if security.mechanisms:
-            self._sign_in = SignIn(
-                security.mechanisms, session_ms=security.session_ms, refused_s=listener.limits.refused_s
-            )
+            self._sign_in = SignIn(lambda: listener.security, refused_s=listener.limits.refused_s)
         self._is_shaking_hands = False  # TLS is being negotiated, and `_transport` is not it yet
         self._received = bytearray()
         self._is_full = False  # the client does not read what was sent

@@ -118,6 +118,9 @@ def test_sighup_replaces_certificates_and_principals_for_new_connections(
         with running.client() as after:
             assert running.error(after, "second-secret") == 0
             assert [one["groupId"] for one in after.ask(16, 0, {})["groups"]] == ["g"]
+        assert running.error(before, "second-secret") == 0  # a sign-in on an open connection is a new one
+        assert before.ask(16, 0, {})["errorCode"] == 0
+        assert running.error(before, "first-secret") == 58
 
 
 @pytest.mark.parametrize("what", ["certificate", "secret", "settings"])

@@ -3,11 +3,11 @@ tokens until the client is signed in; again before its session ends (KIP-368).
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 from decoders.messages.reader import Message
 from streaming.common.times import now_ms
@@ -57,16 +57,27 @@ class Reply:
         }
 
 
+class SignInTerms(Protocol):
+    """How clients sign in: `mechanisms` begins an exchange by the name of its mechanism, and a session lasts
+    at most `session_ms` (0: no limit)."""
+
+    @property
+    def mechanisms(self) -> Mapping[str, Begin]: ...
+
+    @property
+    def session_ms(self) -> int: ...
+
+
 class SignIn:
     """Who has signed in at a connection, and until when.
 
-    `mechanisms` begins an exchange by the name of its mechanism. A session lasts at most `session_ms` (0: no
-    limit). A client that is refused learns it after `refused_s`.
+    `terms` returns the present ones: they may change while the connection is open, and each sign-in is by
+    those of its handshake. A client that is refused learns it after `refused_s`.
     """
 
-    def __init__(self, mechanisms: Mapping[str, Begin], *, session_ms: int, refused_s: float) -> None:
-        self._mechanisms = mechanisms
-        self._session_ms, self._refused_s = session_ms, refused_s
+    def __init__(self, terms: Callable[[], SignInTerms], *, refused_s: float) -> None:
+        self._present_terms, self._refused_s = terms, refused_s
+        self._terms = terms()
         self._exchange: Exchange | None = None
         self._mechanism = ""
         self._ends_at: float | None = None
@@ -91,10 +102,11 @@ class SignIn:
         """Return the response to SaslHandshake; raises `SignInError` in the middle of an exchange."""
         if self.tokens is not Tokens.NONE:
             raise SignInError(_ILLEGAL)
-        offered = sorted(self._mechanisms)
-        if mechanism not in self._mechanisms:
+        self._terms = self._present_terms()
+        offered = sorted(self._terms.mechanisms)
+        if mechanism not in self._terms.mechanisms:
             return {"errorCode": Error.UNSUPPORTED_SASL_MECHANISM, "mechanisms": offered}
-        self._exchange = self._mechanisms[mechanism]()
+        self._exchange = self._terms.mechanisms[mechanism]()
         self.tokens = Tokens.FRAMED if version >= _WITH_FRAMES else Tokens.RAW
         self._is_same, self._mechanism = self._mechanism in ("", mechanism), mechanism
         return {"errorCode": Error.NONE, "mechanisms": offered}
@@ -118,7 +130,7 @@ class SignIn:
         before = self.principal
         if before is not None and (before.name != signed_in.principal.name or not self._is_same):
             raise RefusedError("expected the same principal and mechanism again, found another")
-        limits = [self._session_ms] if self._session_ms else []
+        limits = [self._terms.session_ms] if self._terms.session_ms else []
         if signed_in.expires_at is not None:
             limits.append(signed_in.expires_at - now_ms())
         lasts = min(limits, default=0)
