@@ -175,7 +175,7 @@ topic_option = click.option(
     "topics",
     multiple=True,
     metavar="T[:0,1]",
-    help="Only this topic, or topics that match a pattern; repeatable.",
+    help="Only this topic, or topics that match a pattern; with :0,1 only partitions 0 and 1; repeatable.",
 )
 all_groups_option = click.option("--all-groups", is_flag=True, help="All groups, as without --group.")
 since_option = click.option("--since", metavar="TIME", help=f"Only changes since this time: {_A_TIME}.")
@@ -316,7 +316,7 @@ def output_option(*more: Literal["document", "reset-csv"]) -> Option:
         ),
         _view_option(
             "--wide",
-            "Tables on a terminal: print all columns and full times, as in a pipe. "
+            "Tables on a terminal: print the same columns and full times as in a pipe. "
             "No effect on other formats.",
         ),
         _view_option(

@@ -195,9 +195,9 @@ def _history_gone(changes: DeltaTable, newest: Progress, moment: int) -> History
     sequence, time = oldest["s"][0].as_py() or 0, to_milliseconds(oldest["t"])[0].as_py()
     start = newest.heartbeat if time is None else time
     is_trimmed = sequence > 1 or whole_since(changes) is not None
-    reason = "what is older was deleted ([tables] history)" if is_trimmed else "the tables are no older"
+    reason = "what is older was deleted ([tables] history)" if is_trimmed else "the tables are not older"
     return HistoryGoneError(
-        f"as of {iso(moment)}: history starts at {iso(start)}; {reason}. Ask for a later time."
+        f"as of {iso(moment)}: history starts at {iso(start)}, because {reason}. Ask for a later time."
     )
 
 

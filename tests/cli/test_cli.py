@@ -94,7 +94,7 @@ def create_loaded(directory: Path) -> None:
 
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 IS_READ = "offsets partitions 1 are still being read"
-FOOTERS = ("as of ", "lag: ", "one line per batch ")
+FOOTERS = ("as of ", "lag: ", "one line per committed offset ")
 """How the lines begin that stand below a table."""
 NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
 SO_FAR = ", as far as has been read"
@@ -289,7 +289,8 @@ def test_past_moments_can_be_asked_about(offsetlake: Any, left: str, line: str) 
     code, out, err = offsetlake(*arguments, "1970-01-01T00:00:00.000Z")
     assert (code, out) == (1, "")
     assert (
-        "as of 1970-01-01T00:00:00.000Z: history starts at 1970-01-01T00:00:00.001Z; the tables are no" in err
+        "as of 1970-01-01T00:00:00.000Z: history starts at 1970-01-01T00:00:00.001Z, because the tables "
+        "are no" in err
     )
     assert [row["group"] for row in json.loads(offsetlake(*arguments, "-1s").out)][-1] == "shop"
 

@@ -338,7 +338,7 @@ def test_a_moment_before_the_tables_is_refused_and_says_when_history_starts(quer
         queries.how_complete,
     ):
         with pytest.raises(
-            HistoryGoneError, match=r"history starts at 2023-11-14T22:13:20\.000Z; the tables"
+            HistoryGoneError, match=r"history starts at 2023-11-14T22:13:20\.000Z, because the tables"
         ):
             ask(as_of=before)
 

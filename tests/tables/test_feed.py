@@ -124,7 +124,7 @@ def test_a_moment_before_the_first_heartbeat_is_refused(tables: Tables) -> None:
     append(tables, LIVE, now=T0)
     heartbeat(tables, T0 + HOUR)
     with pytest.raises(
-        HistoryGoneError, match=r"history starts at 2023-11-14T22:13:20\.000Z; the tables are no"
+        HistoryGoneError, match=r"history starts at 2023-11-14T22:13:20\.000Z, because the tables are no"
     ):
         tables.read(as_of=T0 - 1)
 
@@ -180,7 +180,7 @@ def test_a_moment_before_the_history_that_is_kept_is_refused(tables: Tables) -> 
     tables.append_changes(CHANGES.empty_table(), progress, is_batch=False, is_observation=False)
     assert tables.read(as_of=T0 + HOUR).offsets["committed_offset"].to_pylist() == [1]
     with pytest.raises(
-        HistoryGoneError, match=r"starts at 2023-11-14T23:13:20.000Z; what is older was deleted"
+        HistoryGoneError, match=r"starts at 2023-11-14T23:13:20.000Z, because what is older was deleted"
     ):
         tables.read(as_of=T0 + HOUR - 1)
 

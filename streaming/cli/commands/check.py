@@ -38,9 +38,9 @@ def check(
 ) -> int:
     """Check whether the job can run with these brokers: sign-in, permissions, topic, clocks.
 
-    One line per check: ok; warning (the job can run, but something will be missing); failed (the job cannot
-    run); unknown (the brokers did not report it, or the check could not be made). The exit code is 1 if a
-    check failed. The command writes nothing and joins no group.
+    One line per check: ok; warning (the job can run, but some data will be missing, or can be wrong); failed
+    (the job cannot run); unknown (the brokers did not report the value, or the check could not be made). The
+    exit code is 1 if a check failed. The command writes nothing to Kafka, and joins no group.
 
     \b
       offsetlake check --bootstrap-server localhost:9092

@@ -119,9 +119,10 @@ def removed(
     """Show which committed offsets were removed, when and why, with their last value.
 
     CURRENT-OFFSET is the offset that the group committed after the removal. An offset is lost only if
-    CURRENT-OFFSET is empty. --output reset-csv prints lost offsets, except those that were removed because
-    their topic was deleted, for kafka-consumer-groups (2.4 or newer). That tool refuses groups with members;
-    standard error lists these groups. To restore lost offsets, stop the consumers, then:
+    CURRENT-OFFSET is empty. --output reset-csv prints lost offsets as a file for kafka-consumer-groups
+    (2.4 or newer). The file does not contain offsets that were removed because their topic was deleted or
+    recreated. That tool refuses groups with members; standard error lists these groups. To restore lost
+    offsets, stop the consumers, then:
 
     \b
       offsetlake removed --group billing --since 7d

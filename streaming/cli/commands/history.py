@@ -67,13 +67,13 @@ def history(
     output: Output,
     config: Path | None,
 ) -> int:
-    """Show how the committed offsets of groups changed, one line per batch.
+    """Show how the committed offsets of groups changed, one line per offset and batch.
 
     Commits within a batch are merged; COMMITS is their number. `rewind` is a commit of an earlier offset
     in the same topic (the first commit to a recreated topic is a `commit`);
     `removed` is the removal of the offset, with its cause. LAG and LAG-TIME are the values at the time of the
-    batch; they are left out if computing them would take minutes. With only --event rewind, BY shows who may
-    have committed the earlier offset.
+    batch; they are left out if the command would read more than 10 million samples of log ends for them.
+    With only --event rewind, BY shows who may have committed the earlier offset.
 
     \b
       offsetlake history --event rewind --since 2h
@@ -116,7 +116,7 @@ def history(
     found.show(rows, output, forms.REWINDS if is_about_rewinds else forms.HISTORY)
     if output == "table":
         print_footer(
-            ["one line per batch that changed a committed offset; commits within a batch are merged"]
+            ["one line per committed offset and batch that changed it; commits within a batch are merged"]
         )
     return found.report([*found.why_no_lag(output), *_start_of_history(answer)])
 

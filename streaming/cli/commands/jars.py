@@ -30,9 +30,10 @@ _DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
     f"can be repeated.  [default: {', '.join(_DEFAULT)}]",
 )
 def jars(to: Path | None, sets: "tuple[JarSet, ...]") -> None:
-    """Retrieve the jars of the job and of the demo, so that they start without network access.
+    """Retrieve the jars that the job and the demo need to start without network access.
 
-    With --to, set OFFSETLAKE_JARS to the path of the folder, or of a copy on another machine.
+    After a run with --to, set OFFSETLAKE_JARS to the path of the folder. On another machine, set it to the
+    path of the copied folder.
 
     Each jar must have the SHA-256 that this release lists. Existing jars are checked, not downloaded again.
 

@@ -153,7 +153,7 @@ def _from_where_to(settings: Settings) -> str:
 @click.command()
 @click.option("--for", "duration", metavar="DURATION", help="Exit after this time, such as 60s.")
 def demo(duration: str | None) -> None:
-    """Start a local broker, real consumer groups and the job, and show the live table.
+    """Start a local broker, real consumer groups, the job and `serve`, and show the live tables.
 
     \b
       offsetlake demo

@@ -75,7 +75,7 @@ def lag(
     output: Output,
     config: Path | None,
 ) -> int:
-    """Show the lag of groups or topics, one line each, the furthest behind first.
+    """Show the lag of groups or topics, one line each, the longest lag time first.
 
     LAG is the sum over all partitions. LAG-TIME is the age of the first unread record in the partition with
     the longest lag time, at the time of the last sample of log ends. `>=`: the actual time may be longer, or
@@ -137,7 +137,7 @@ def _print_lag(
     "statuses",
     multiple=True,
     metavar="S[,S]",
-    help="Only groups with this status: OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND.",
+    help="Only groups with one of the given statuses: OK, UNKNOWN, WARNING, STOPPED, STALLED, REWOUND.",
 )
 @since_option
 @until_option
@@ -160,8 +160,8 @@ def health(
 
     STOPPED: no commits while records are waiting. STALLED: commits do not advance while records are waiting.
     WARNING: the lag is growing. REWOUND: the group committed an earlier offset. UNKNOWN: not enough data, see
-    REASON. The rules are Burrow's rules, over `[health] window`. With --since, one line
-    per change of the status.
+    REASON. The rules are based on Burrow's rules, and use the commits within `[health] window`. With
+    --since, the command prints the first status of each group in this time, and one line per change.
 
     \b
       offsetlake health --status STOPPED,STALLED

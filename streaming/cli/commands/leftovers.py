@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     default="14d",
     show_default=True,
     metavar="DURATION",
-    help="List offsets of a group without members only if it has not committed or changed for this time.",
+    help="Reason `no members, no commits`: only if the group has not committed or changed for this time.",
 )
 @click.option(
     "--commands",
@@ -63,6 +63,7 @@ def leftovers(
     after the commits; or the group has members, and no member subscribes to the topic any more. EXPIRES-AT:
     the time at which the brokers drop the first of the offsets by themselves. This command changes nothing.
     --commands prints lines for Kafka's tool: run --describe first, check the output, then delete.
+    --bootstrap-server and --command-config are for these lines; this command requests nothing from brokers.
 
     \b
       offsetlake leftovers

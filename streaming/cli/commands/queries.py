@@ -59,7 +59,7 @@ def offsets(
     output: Output,
     config: Path | None,
 ) -> int:
-    """Show committed offsets: the newest of every group, topic and partition.
+    """Show committed offsets, one line per group, topic and partition.
 
     CURRENT-OFFSET is `-` if a member owns the partition and the group has not committed an offset.
     The job reads log end offsets every 10 s (a sample). CURRENT-OFFSET, LOG-END-OFFSET, LAG and LAG-TIME are

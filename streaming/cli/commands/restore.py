@@ -37,7 +37,7 @@ def restore(
     """Print the committed offsets of groups at a past moment, in the file format of kafka-consumer-groups.
 
     This command changes nothing; only Kafka's tool (2.4 or newer) does. Standard error lists three things:
-    doubtful offsets, for example if the records were deleted in the meantime; offsets that cannot be
+    doubtful offsets, for example offsets whose records were deleted in the meantime; offsets that cannot be
     restored because no commit could be read (exit code 1); and groups with members, which the tool refuses.
     To restore, stop the consumers, then:
 

@@ -90,7 +90,7 @@ def serve(
     """Serve the tables to browsers, Prometheus and Kafka clients, until stopped (Ctrl-C or SIGTERM).
 
     The command does not change the tables. Web pages are at /, metrics are at /metrics.
-    kafka-consumer-groups, Admin clients and exporters get the responses of a broker, also while the brokers
+    kafka-consumer-groups, Admin clients and exporters get responses as from a broker, also while the brokers
     are down. The command does not need Spark or a JVM.
 
     \b

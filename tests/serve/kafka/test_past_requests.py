@@ -137,7 +137,8 @@ def test_while_a_snapshot_is_read_its_clients_retry_and_others_are_answered(
 def test_a_moment_that_there_is_not_ends_clients_with_a_reason(endpoint: Listening, base: int) -> None:
     moment = base - 1
     why = (
-        f"as of {iso(moment)}: history starts at {iso(base)}; the tables are no older. Ask for a later time."
+        f"as of {iso(moment)}: history starts at {iso(base)}, because the tables are not older. "
+        "Ask for a later time."
     )
     with Client(endpoint.bootstrap, client_id=f"as-of={moment}") as client:
         wait_until(lambda: offset_of(client) == -Error.INVALID_REQUEST, "the refusal")

@@ -167,7 +167,7 @@ def test_clients_that_have_gone_lose_their_place(minutes: Tables, reads: list[in
 @pytest.mark.parametrize(
     ("moment", "why"),
     [
-        (T0 - 1, f"as of {iso(T0 - 1)}: history starts at {iso(T0)}; the tables are no older"),
+        (T0 - 1, f"as of {iso(T0 - 1)}: history starts at {iso(T0)}, because the tables are not older"),
         (
             MOMENTS[-1] + 2 * MINUTE_MS,
             f"not observed from {iso(MOMENTS[-1])} to {iso(MOMENTS[-1] + 10 * MINUTE_MS)}. Ask for a time",

@@ -83,7 +83,8 @@ OF_JOB: Final = (
         help="Time of the last computation of lag, status and expiry of groups.",
         level="job",
         unit=SECONDS,
-        absent="lag, status and expiry were not computed yet",
+        absent="lag, status and expiry were not computed yet, or the last computation is older than 5 "
+        "minutes",
         example="time() - offsetlake_assessment_timestamp_seconds",
     ),
     Metric(
@@ -127,8 +128,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="source_open_transaction_timestamp_seconds",
-        help="Start of the time during which an open transaction has hidden records of the offsets "
-        "partition.",
+        help="Time since which an open transaction has hidden records of the offsets partition.",
         level="job",
         labels=_SOURCE,
         unit=SECONDS,
@@ -137,7 +137,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="source_unanswered_timestamp_seconds",
-        help="Start of the time during which the leader of the offsets partition has not reported the end of "
+        help="Time since which the leader of the offsets partition has not reported the end of "
         "the partition.",
         level="job",
         labels=_SOURCE,
@@ -163,8 +163,9 @@ OF_JOB: Final = (
     ),
     Metric(
         name="alerts_undelivered",
-        help="Alerts of the job that a receiver has not accepted. The alerts are waiting, or the receiver "
-        "has refused them finally.",
+        help="Alerts of the job that a receiver has not accepted. Reason waiting: the job will send the "
+        "alerts. Reason refused: the receiver has refused the open alerts again and again, and the job "
+        "does not send them again until they change.",
         level="job",
         labels=("receiver", "reason"),
         absent="no alert has had a receiver yet",

@@ -19,7 +19,7 @@ OF_LISTENER: Final = (
         name="kafka_client_requests_total",
         help="Requests to the Kafka listener, by name and version of the client's software (KIP-511). "
         "`unknown`: the client did not send the name of its software, or has not signed in yet. `other`: the "
-        "listener counts 30 names and versions separately, and all later names as `other`.",
+        "listener counts the first 30 pairs of name and version separately, and all later pairs as `other`.",
         level="job",
         labels=("client_software_name", "client_software_version"),
         kind="counter",
@@ -48,11 +48,12 @@ OF_LISTENER: Final = (
         name="kafka_connections_closed_total",
         help="Connections closed by the Kafka listener, by reason. `connections`: too many connections. "
         "`address`: too many connections from one address. `principal`: too many connections of one "
-        "principal. `size`: a request or response was too large. `memory`: large requests together used too "
-        "much memory. `tls`: TLS failed. `sign_in`: the client did not sign in. `request`: a request was "
-        "malformed or not supported. `busy`: a large response waited too long. `late`: the client was too "
-        "slow to send a request or to sign in. `idle`: the client sent no request for ten minutes. `unread`: "
-        "the client did not read its response. `failed`: an internal error.",
+        "principal. `size`: a request or response was too large. `memory`: large requests together used "
+        "too much memory. `tls`: TLS failed. `sign_in`: the client sent another request before it signed "
+        "in, or failed to sign in. `request`: a request was malformed or not supported. `busy`: a large "
+        "response waited too long for its turn. `late`: the client was too slow to send a request or to "
+        "sign in. `idle`: the client sent no request for ten minutes. `unread`: the client did not read "
+        "its response. `failed`: an internal error.",
         level="job",
         labels=("reason",),
         kind="counter",

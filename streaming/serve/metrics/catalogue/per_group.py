@@ -18,7 +18,15 @@ _TOPIC: Final = ("group", "topic")
 _PARTITION: Final = ("group", "topic", "partition")
 
 _MINUTES: Final = f"{MAX_SAMPLE_AGE_MS // MINUTE_MS} minutes"
-_NO_LAG: Final = f"log ends are not sampled, or their newest sample is older than {_MINUTES}"
+_NO_LAG: Final = (
+    f"no lag is known, because log ends are not sampled, their newest sample is older than {_MINUTES}, or "
+    "the group first committed after this sample"
+)
+_NO_LAG_TIME: Final = (
+    "no lag in time is known, because log ends are not sampled, their newest sample is older than "
+    f"{_MINUTES}, the group first committed after this sample, or all unread records may be transaction "
+    "markers"
+)
 
 _NOT_SAMPLED: Final = f"the log is not sampled, or its newest sample is older than {_MINUTES}"
 
@@ -69,7 +77,7 @@ PER_GROUP: Final = (
         level="group",
         labels=_GROUP,
         unit=SECONDS,
-        absent=_NO_LAG,
+        absent=_NO_LAG_TIME,
         example="offsetlake_group_lag_seconds > 300",
     ),
     Metric(
@@ -100,12 +108,13 @@ PER_GROUP: Final = (
     ),
     Metric(
         name="group_expiry_timestamp_seconds",
-        help="Time at which the first offset of the group expires, if the group stays as it is.",
+        help="Time at which the first offset of the group with this rule expires, if members and state of "
+        "the group do not change. The label `rule` is the rule from which the time follows (expiry.md).",
         level="group",
         labels=("group", "rule"),
         unit=SECONDS,
-        absent="no offset of the group expires while the group stays as it is, or the time of expiry is "
-        "unknown",
+        absent="no offset of the group expires while members and state do not change, or the time of "
+        "expiry is unknown",
         example="offsetlake_group_expiry_timestamp_seconds - time() < 86400",
     ),
     Metric(
@@ -160,7 +169,7 @@ PER_TOPIC: Final = (
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,
-        absent=_NO_LAG,
+        absent=_NO_LAG_TIME,
         example="max by (topic) (offsetlake_group_topic_lag_seconds)",
     ),
     Metric(
@@ -247,7 +256,7 @@ PER_PARTITION: Final = (
         level="partition",
         labels=_PARTITION,
         unit=SECONDS,
-        absent=_NO_LAG,
+        absent=_NO_LAG_TIME,
         example="topk(10, offsetlake_group_topic_partition_lag_seconds)",
     ),
     Metric(
