@@ -133,8 +133,8 @@ def rows_at(
     held: pa.Table | None = None,
 ) -> pa.Table:
     """Return the live rows of groups (None: all) as of a sequence: the columns `ROWS`, or some of them, with
-    at least the keys and source_partition. `topics` (none: all) limit offsets. `held` are the `folded_rows`
-    of these groups (None: they are read).
+    at least the keys and source_partition. `topics` (none: all) limit offsets. `held` are the rows of
+    `read_folded` (None: they are read).
 
     Undoing is exact as long as a group keeps to one offsets partition, as it does in Kafka's own topic.
     """
@@ -146,7 +146,7 @@ def rows_at(
     return _with_changes(name, held, _changed_at(name, base, changes, sequence, groups, columns, topics))
 
 
-def folded_rows(name: str, base: DeltaTable, groups: Sequence[str]) -> pa.Table:
+def read_folded(name: str, base: DeltaTable, groups: Sequence[str]) -> pa.Table:
     """Return the rows of groups in a folded table (columns `ROWS`)."""
     return _held(base, groups, ROWS[name], ())
 

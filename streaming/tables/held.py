@@ -21,7 +21,7 @@ from streaming.common.timestamps import to_milliseconds
 from streaming.common.topics import TopicPartitions
 from streaming.model.schemas import CHANGES
 from streaming.tables.feed import REWINDS, rewinds_between
-from streaming.tables.folding import folded_rows
+from streaming.tables.folding import read_folded
 from streaming.tables.log_ends import HeldSamples
 from streaming.tables.progress_rows import history_start
 from streaming.tables.select import HeldRows, is_of_topics, is_one_of, names, rows_of
@@ -33,7 +33,7 @@ the rows of single offsets may be held."""
 _MOST_GROUPS: Final = 1_000  # including groups that are too large, of which none is held
 
 _FOLDED_BYTES: Final = 16 * 1024 * 1024
-"""The maximum of held bytes of folded tables: those of 100,000 offsets without metadata."""
+"""The maximum bytes of rows of folded tables in memory: enough for 100,000 offsets without metadata."""
 
 _COLUMNS: Final = pa.schema([field for field in CHANGES if field.name not in ("progress", "day")])
 
@@ -108,7 +108,7 @@ class HeldFolded:
             if held is not None:
                 self._held.move_to_end(key)
                 return held
-        rows = folded_rows(name, base, [group])
+        rows = read_folded(name, base, [group])
         with self._lock:
             self._held[key] = rows
             while sum(one.nbytes for one in self._held.values()) > _FOLDED_BYTES:

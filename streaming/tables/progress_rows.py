@@ -108,19 +108,19 @@ def observed_at(changes: DeltaTable, newest: Progress, moment: int) -> Observati
     return _observed_at(changes, newest, moment)[0]
 
 
-def written_by(changes: DeltaTable, newest: Progress, moment: int) -> Progress:
-    """Return the progress after the last batch whose rows were written at or before a moment (ms), given the
+def written_by(changes: DeltaTable, newest: Progress, moment: int) -> int:
+    """Return the sequence of the last batch whose rows were written at or before a moment (ms), given the
     newest progress; raises `HistoryGoneError`.
 
     Unlike `observed_at` it includes a batch that was not committed yet at the moment: so its rows, and the
     rows written after the moment, are all rows.
     """
     observed, near = _observed_at(changes, newest, moment)
-    before = observed.progress
-    is_next = f'"sequence" = {before.sequence + 1}'
-    following = _newest_of(near, before.sequence + 1) or _newest_row(changes, is_next)
-    after = before if following is None else _progress(following, newest)
-    return before if after.batch_time is None or after.batch_time > moment else after
+    sequence = observed.progress.sequence
+    is_next = f'"sequence" = {sequence + 1}'
+    following = _newest_of(near, sequence + 1) or _newest_row(changes, is_next)
+    written_at = None if following is None else to_ms(following["progress"]["batch_time"])
+    return sequence if written_at is None or written_at > moment else sequence + 1
 
 
 def _observed_at(changes: DeltaTable, newest: Progress, moment: int) -> tuple[Observation, pa.Table]:

@@ -154,11 +154,12 @@ class OpenTables:
         return self._held.get((named[0], tuple(topics)), whole)
 
     def folded_of(self, name: str, base: DeltaTable, groups: Sequence[str] | None) -> pa.Table | None:
-        """Return the rows of groups in a folded table (columns `ROWS`), if they are in memory."""
-        group, folded = self._held_folded or ("", None)
-        return (
-            None if folded is None or groups is None or [*groups] != [group] else folded.of(name, base, group)
-        )
+        """Return the rows of groups in a folded table (columns `ROWS`) from memory, if it is the group that
+        is held; else None."""
+        if self._held_folded is None or groups is None:
+            return None
+        group, folded = self._held_folded
+        return folded.of(name, base, group) if [*groups] == [group] else None
 
     def other(self, name: str) -> DeltaTable | None:
         """Return a table that is not written with the batches; None: not created yet."""
@@ -569,7 +570,7 @@ class Snapshot:
             start = self._tables.whole_since
             return None if start is not None and moment < start else last_written(changes, moment)
         try:
-            return written_by(self._changes, self._tables.newest, moment).sequence
+            return written_by(self._changes, self._tables.newest, moment)
         except HistoryGoneError:
             return None
 

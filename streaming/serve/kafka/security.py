@@ -10,7 +10,8 @@ from streaming.serve.kafka.sasl.exchange import Begin
 
 @dataclass(frozen=True, kw_only=True)
 class Security:
-    """Certificates, keys and principals of a listener; connections keep the ones that they began with.
+    """Certificates, keys and principals of a listener; a connection keeps those for TLS, and reads
+    those for SASL again at each sign-in.
 
     `tls` None: no TLS. `certified` has the principals by the subject of their certificates; None: clients
     do not sign in by certificate. `mechanisms` has the SASL mechanisms; empty: they do not sign in by SASL. A

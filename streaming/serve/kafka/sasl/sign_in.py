@@ -3,18 +3,19 @@ tokens until the client is signed in; again before its session ends (KIP-368).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
 
 from decoders.messages.reader import Message
 from streaming.common.times import now_ms
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import Closed, UnansweredError
 from streaming.serve.kafka.principals import Principal
-from streaming.serve.kafka.sasl.exchange import Begin, Exchange, RefusedError, SignedIn
+from streaming.serve.kafka.sasl.exchange import Exchange, RefusedError, SignedIn
+from streaming.serve.kafka.security import Security
 
 HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
@@ -57,27 +58,16 @@ class Reply:
         }
 
 
-class SignInTerms(Protocol):
-    """How clients sign in: `mechanisms` begins an exchange by the name of its mechanism, and a session lasts
-    at most `session_ms` (0: no limit)."""
-
-    @property
-    def mechanisms(self) -> Mapping[str, Begin]: ...
-
-    @property
-    def session_ms(self) -> int: ...
-
-
 class SignIn:
     """Who has signed in at a connection, and until when.
 
-    `terms` returns the present ones: they may change while the connection is open, and each sign-in is by
-    those of its handshake. A client that is refused learns it after `refused_s`.
+    `present` returns the present mechanisms and limit of sessions, which may change while the connection is
+    open. Each handshake reads them again. A refused client gets the reply after `refused_s`.
     """
 
-    def __init__(self, terms: Callable[[], SignInTerms], *, refused_s: float) -> None:
-        self._present_terms, self._refused_s = terms, refused_s
-        self._terms = terms()
+    def __init__(self, present: Callable[[], Security], *, refused_s: float) -> None:
+        self._present, self._refused_s = present, refused_s
+        self._security = present()
         self._exchange: Exchange | None = None
         self._mechanism = ""
         self._ends_at: float | None = None
@@ -102,11 +92,11 @@ class SignIn:
         """Return the response to SaslHandshake; raises `SignInError` in the middle of an exchange."""
         if self.tokens is not Tokens.NONE:
             raise SignInError(_ILLEGAL)
-        self._terms = self._present_terms()
-        offered = sorted(self._terms.mechanisms)
-        if mechanism not in self._terms.mechanisms:
+        self._security = self._present()
+        offered = sorted(self._security.mechanisms)
+        if mechanism not in self._security.mechanisms:
             return {"errorCode": Error.UNSUPPORTED_SASL_MECHANISM, "mechanisms": offered}
-        self._exchange = self._terms.mechanisms[mechanism]()
+        self._exchange = self._security.mechanisms[mechanism]()
         self.tokens = Tokens.FRAMED if version >= _WITH_FRAMES else Tokens.RAW
         self._is_same, self._mechanism = self._mechanism in ("", mechanism), mechanism
         return {"errorCode": Error.NONE, "mechanisms": offered}
@@ -130,7 +120,7 @@ class SignIn:
         before = self.principal
         if before is not None and (before.name != signed_in.principal.name or not self._is_same):
             raise RefusedError("expected the same principal and mechanism again, found another")
-        limits = [self._terms.session_ms] if self._terms.session_ms else []
+        limits = [self._security.session_ms] if self._security.session_ms else []
         if signed_in.expires_at is not None:
             limits.append(signed_in.expires_at - now_ms())
         lasts = min(limits, default=0)

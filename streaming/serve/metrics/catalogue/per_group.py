@@ -18,13 +18,11 @@ _TOPIC: Final = ("group", "topic")
 _PARTITION: Final = ("group", "topic", "partition")
 
 _MINUTES: Final = f"{MAX_SAMPLE_AGE_MS // MINUTE_MS} minutes"
-_NO_LAG: Final = (
-    f"no lag is known, because log ends are not sampled, their newest sample is older than {_MINUTES}, or "
-    "the group first committed after this sample"
-)
+_NO_ENDS: Final = f"log ends are not sampled, their newest sample is older than {_MINUTES}"
+_TOO_NEW: Final = "the group first committed after this sample"
+_NO_LAG: Final = f"no lag is known, because {_NO_ENDS}, or {_TOO_NEW}"
 _NO_LAG_TIME: Final = (
-    "no lag in time is known, because log ends are not sampled, their newest sample is older than "
-    f"{_MINUTES}, the group first committed after this sample, or all unread records may be transaction "
+    f"no lag in time is known, because {_NO_ENDS}, {_TOO_NEW}, or all unread records may be transaction "
     "markers"
 )
 
