@@ -115,11 +115,6 @@ modules."""
 
 _OFF_HEAP: Final = "spark.memory.offHeap.size"
 
-_CLUSTER: Final[Mapping[str, str]] = {
-    "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",  # executors catch up, with all cores
-}
-"""Settings if executors are processes elsewhere. Spark chooses the driver's address, or the user does."""
-
 _LOCAL_FILES: Final[Mapping[str, str]] = {
     # For every file in a local folder Hadoop starts a process to set the mode. This class sets it in Java,
     # and is the same otherwise: checksums, renames. Not on a cluster: Spark needs its file system before it
@@ -165,6 +160,12 @@ _COMPILER: Final = (
 )
 """The second compiler compiles code that has run thirty times as often as by default. Code that runs for each
 record soon has; compiling code that runs for each batch would take hours, without benefit."""
+
+_CLUSTER: Final[Mapping[str, str]] = {
+    # Executors catch up, with all cores.
+    "spark.executor.extraJavaOptions": " ".join(("-XX:+UseParallelGC", _COUNTERS, *_COMPILER)),
+}
+"""Settings if executors are processes elsewhere. Spark chooses the driver's address, or the user does."""
 
 
 def start_session(

@@ -106,8 +106,8 @@ PER_GROUP: Final = (
     ),
     Metric(
         name="group_expiry_timestamp_seconds",
-        help="Time at which the first offset of the group with this rule expires, if members and state of "
-        "the group do not change. The label `rule` is the rule from which the time follows (expiry.md).",
+        help="The label `rule` is a rule of expiry (expiry.md). The value is the time at which the first of "
+        "the group's offsets under this rule expires, if members and state of the group do not change.",
         level="group",
         labels=("group", "rule"),
         unit=SECONDS,
@@ -147,7 +147,7 @@ PER_GROUP: Final = (
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent="the series is of another cause, and no offset was removed for this cause since serve started",
+        absent="for any other cause: no offset was removed for this cause since serve started",
         example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
