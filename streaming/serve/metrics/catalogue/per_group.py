@@ -147,7 +147,7 @@ PER_GROUP: Final = (
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent="for any other cause: no offset was removed for this cause since serve started",
+        absent="no offset was removed for this cause since serve started (causes that do not start at 0)",
         example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
