@@ -322,8 +322,9 @@ def test_a_second_job_is_refused_and_replaces_only_one_that_no_longer_works(
 
 @pytest.fixture
 def two_folders() -> Iterator[tuple[str, str]]:
-    """Folders for temporary files, as on two machines; with short paths, since long ones are not used."""
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+    """Folders for temporary files, as on two machines; with short paths, since long ones are not used: those
+    of a Spark session in this process would be."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as one, tempfile.TemporaryDirectory(dir="/tmp") as other:
         yield one, other
 
 
