@@ -131,6 +131,7 @@ _LONG = {
     "test_cli_lag.py",
     "test_delivery.py",
     "test_health_cases.py",
+    "test_killed_worlds.py",
     "test_lag_alerts.py",
     "test_maintenance.py",
     "test_page_names.py",
