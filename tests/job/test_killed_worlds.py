@@ -5,7 +5,7 @@ import copy
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from map_state import MapState
 from new_tables import new_tables
 from plain_replay import Entry, Key, PlainReplay, Record
 from storage_faults import parquet_files
@@ -73,22 +74,6 @@ Live = tuple[Offsets, set[str]]
 
 class Kill(BaseException):
     """The process ends here, and cleans nothing up."""
-
-
-@dataclass
-class MapState:
-    """What Spark's `MapState` is to one shard."""
-
-    values: dict[Any, Any] = field(default_factory=dict)
-
-    def getValue(self, key: Any) -> Any:  # noqa: N802 (Spark's name)
-        return self.values.get(key)
-
-    def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802
-        self.values[key] = value
-
-    def removeKey(self, key: Any) -> None:  # noqa: N802
-        self.values.pop(key, None)
 
 
 @dataclass

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from map_state import MapState
 
 from streaming.common import pieces
 from streaming.model.schemas import CHANGES_IN_BATCH, ENTRIES, PACKED_RECORDS, QUARANTINE_IN_BATCH
@@ -100,22 +101,6 @@ def in_log(batches: list[list[list[Row]]]) -> list[list[list[Row]]]:
 
 
 # --- one shard, without Spark ----------------------------------------------------------------------------
-
-
-@dataclass
-class MapState:
-    """What Spark's `MapState` is to one shard."""
-
-    values: dict[Any, Any] = field(default_factory=dict)
-
-    def getValue(self, key: Any) -> Any:  # noqa: N802 (Spark's name)
-        return self.values.get(key)
-
-    def updateValue(self, key: Any, value: Any) -> None:  # noqa: N802
-        self.values[key] = value
-
-    def removeKey(self, key: Any) -> None:  # noqa: N802
-        self.values.pop(key, None)
 
 
 def blocks_of(logs_of_batch: list[list[Row]], size: int, tasks: int, random: Any) -> list[bytes]:
