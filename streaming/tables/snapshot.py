@@ -207,7 +207,7 @@ class Snapshot:
         self.is_past: Final = as_of is not None
         self._tables, self._changes = tables, tables.changes
         self._past = dict[int, Snapshot]()
-        self._written = dict[tuple[int, int], int | None]()
+        self._written = dict[tuple[int, HeldRows | None], int | None]()
         self._groups = dict[str, pa.Table]()
 
     def newest(self) -> "Snapshot":
@@ -560,15 +560,15 @@ class Snapshot:
     def _written_by(self, moment: int, changes: Queryable) -> int | None:
         """Return the sequence of the last batch with rows among `changes` that were written at or before a
         moment (ms); None: the moment is before the kept history."""
-        key = moment, id(changes)
-        if key not in self._written:
-            self._written[key] = self._find_written_by(moment, changes)
-        return self._written[key]
+        held = changes if isinstance(changes, HeldRows) else None
+        if (moment, held) not in self._written:
+            self._written[moment, held] = self._find_written_by(moment, held)
+        return self._written[moment, held]
 
-    def _find_written_by(self, moment: int, changes: Queryable) -> int | None:
-        if isinstance(changes, HeldRows):
+    def _find_written_by(self, moment: int, held: HeldRows | None) -> int | None:
+        if held is not None:
             start = self._tables.whole_since
-            return None if start is not None and moment < start else last_written(changes, moment)
+            return None if start is not None and moment < start else last_written(held, moment)
         try:
             return written_by(self._changes, self._tables.newest, moment)
         except HistoryGoneError:
