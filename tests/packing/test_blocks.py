@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from blocks_read import read_blocks
+from decoded_records import DECODED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +18,6 @@ from streaming.packing.shards import Shards, shard_keys
 
 Row = dict[str, Any]
 
-ADDED = ("key_length", "value_length", "stands_for")
-DECODED = pa.schema([field for field in PACKED_RECORDS if field.name not in ADDED])
 SHARDS = Shards(partition_count=10, state_partitions=5)
 COMMIT: Row = {
     "record_type": 1,

@@ -1,12 +1,12 @@
 """A batch that is replayed a part at a time comes to what one replay of all its records comes to."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from decoded_records import CLASSIC_VALUE, DECODED, EPOCH_VALUE, group_document
 from hypothesis import given
 from hypothesis import strategies as st
 from map_state import MapState
@@ -32,13 +32,10 @@ from streaming.state.replay import Shard, replay
 Row = dict[str, Any]
 
 SHARDS = Shards(partition_count=6, state_partitions=1)
-ADDED = ("key_length", "value_length", "stands_for")
-DECODED = pa.schema([column for column in PACKED_RECORDS if column.name not in ADDED])
 PIECE = 700
 NOWHERE = Position(-1, -1)
 PLACE = [("source_partition", "ascending"), ("source_offset", "ascending")]
-CLASSIC = {"protocolType": "consumer", "generation": 1, "protocol": None, "leader": None, "members": []}
-VALUES = {2: CLASSIC, 3: {"epoch": 3}}
+VALUES = {2: CLASSIC_VALUE, 3: EPOCH_VALUE}
 
 
 # --- any records -----------------------------------------------------------------------------------------
@@ -51,11 +48,8 @@ def commit(record_type: int, key: tuple[str, str, int], **changed: Any) -> Row:
 
 
 def about_group(record_type: int, group: str, *, ends: bool) -> Row:
-    name = "group" if record_type == 2 else "groupId"
-    value = None if ends else {"version": 0, "data": VALUES[record_type]}
-    document = {"key": {"type": record_type, "data": {name: group}}, "value": value}
     row = {"record_type": record_type, "is_tombstone": ends, "group": group}
-    return {**row, "document": json.dumps(document, separators=(",", ":"))}
+    return {**row, "document": group_document(record_type, group, "", None if ends else VALUES[record_type])}
 
 
 def failed(kind: str, key: bytes, value: bytes | None, **readable: Any) -> Row:

@@ -157,9 +157,15 @@ def test_further_jars_are_copied_everywhere_and_all_jvms_get_the_properties(tmp_
     assert shared["spark.jars"] == f"{connector / 'a.jar'},{more / 'b.jar'}"
     for one in (alone, shared):
         assert "-Daws.region=eu-west-1" in one["spark.driver.extraJavaOptions"].split()
-    of_executors = shared["spark.executor.extraJavaOptions"].split()
-    assert of_executors[:2] == ["-Daws.region=eu-west-1", "-XX:+UseParallelGC"]
-    assert set(of_executors[2:]) < set(shared["spark.driver.extraJavaOptions"].split())
+    assert shared["spark.executor.extraJavaOptions"].split() == [
+        "-Daws.region=eu-west-1",
+        "-XX:+UseParallelGC",
+        "-XX:-UsePerfData",
+        "-XX:Tier4InvocationThreshold=150000",
+        "-XX:Tier4MinInvocationThreshold=18000",
+        "-XX:Tier4CompileThreshold=450000",
+        "-XX:Tier4BackEdgeThreshold=1200000",
+    ]
 
 
 def test_java_options_of_the_user_come_after_ours_and_their_collector_is_the_only_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 import pytest
+from decoded_records import CLASSIC_VALUE, EPOCH_VALUE, group_document
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plain_replay import Entry, Key, PlainReplay, Record
@@ -25,7 +26,6 @@ from streaming.state.groups import SIMPLE, Group, describe
 from streaming.state.layers import LayerChange, Layers
 from streaming.state.replay import Shard, replay
 
-EPOCH_VALUE = {"epoch": 3}
 MEMBER_VALUE = {
     "instanceId": None,
     "rackId": None,
@@ -33,14 +33,6 @@ MEMBER_VALUE = {
     "clientHost": "/h",
     "subscribedTopicNames": ["t"],
     "subscribedTopicRegex": "",
-}
-CLASSIC_VALUE = {
-    "protocolType": "consumer",
-    "generation": 1,
-    "protocol": None,
-    "leader": None,
-    "currentStateTimestamp": 1000,
-    "members": [],
 }
 
 
@@ -60,13 +52,6 @@ def size_of_shard(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr(encoded, "_LEAST_REPEATED", 0)
             patch.setattr(Layers, "after", rewritten_now_and_then)
         yield
-
-
-def group_document(record_type: int, group: str, part: str, value: dict[str, Any] | None) -> str:
-    name = "group" if record_type == 2 else "groupId"
-    key = {name: group} | ({"memberId": part} if part else {})
-    data = None if value is None else {"version": 0, "data": value}
-    return json.dumps({"key": {"type": record_type, "data": key}, "value": data}, separators=(",", ":"))
 
 
 def to_table(records: list[Record]) -> pa.Table:

@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from blocks_read import read_all
+from decoded_records import DECODED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from new_tables import new_tables
 
 from streaming.job.change_over import change_over
 from streaming.job.writer import BatchWriter
-from streaming.model.schemas import CHANGES_IN_BATCH, PACKED_RECORDS, QUARANTINE_IN_BATCH
+from streaming.model.schemas import CHANGES_IN_BATCH, QUARANTINE_IN_BATCH
 from streaming.model.totals import Totals
 from streaming.packing.by_shard import pack_by_shard
 from streaming.packing.shards import Shards
@@ -30,8 +31,6 @@ Key = tuple[str, str, int]
 Records = list[dict[str, Any]]
 
 SHARDS = Shards(partition_count=3, state_partitions=2)
-ADDED = ("key_length", "value_length", "stands_for")
-DECODED = pa.schema([field for field in PACKED_RECORDS if field.name not in ADDED])
 
 
 # --- records, and what they come to ----------------------------------------------------------------------
