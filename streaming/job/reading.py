@@ -41,6 +41,7 @@ from streaming.model.progress import Progress
 from streaming.packing.shards import Shards
 from streaming.settings.model import OFFSETS_TOPIC, Settings
 from streaming.spark.checkpoint import Checkpoint, state_partitions
+from streaming.spark.fold_tasks import FoldsFor, folds_by_tasks
 from streaming.spark.query import start_query
 from streaming.spark.session import MIN_DELTAS, Evaluation
 from streaming.tables.fences import WRITER
@@ -234,8 +235,14 @@ class TopicReader:
             topic_ids=self.topic_ids,
             missed=self.watch.missed,
             evaluation=evaluation,
+            folds_for=self._folds_for(tables),
             said=said,
         )
+
+    def _folds_for(self, tables: Tables) -> FoldsFor:
+        if self.settings.spark.is_local:
+            return lambda _: None
+        return folds_by_tasks(self.spark.sparkContext, tables.storage_options)
 
     def log_end_samplers(self, tables: Tables) -> list[LogEndSampler]:
         """Return the sampler of log ends; none for a copy of the topic, whose topics may belong to another

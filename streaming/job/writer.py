@@ -23,6 +23,7 @@ from streaming.model.progress import PartitionEnds, PartitionProgress, Progress,
 from streaming.model.schemas import CHANGES
 from streaming.model.totals import Totals
 from streaming.settings.storage import by_reference
+from streaming.spark.fold_tasks import FoldsFor
 from streaming.spark.session import Evaluation
 from streaming.spark.shard_results import ShardResults
 from streaming.spark.task_files import announce
@@ -108,6 +109,7 @@ class BatchWriter:
         topic_ids: TopicIds = lambda _: None,
         missed: Missed = lambda _progress, _positions: None,
         evaluation: Evaluation | None = None,
+        folds_for: FoldsFor = lambda _: None,
         clock: Clock = now_ms,
         said: Progress | None = None,
     ) -> None:
@@ -125,6 +127,7 @@ class BatchWriter:
         self._is_broken = False
         self._is_first = True
         self._evaluation = evaluation or Evaluation()
+        self._folds_for = folds_for
         self._commits = ChangesCommitter(tables, tables.progress() if said is None else said)
         self.progress = progress
         self.folded_offsets = 0  # live ones, as of the last fold
@@ -212,7 +215,7 @@ class BatchWriter:
                 if self._is_broken:
                     return 0
                 waiting = self._rows_since_fold
-            folded = self._tables.fold()
+            folded = self._tables.fold(self._folds_for(waiting))
             if folded >= MANY_ROWS:
                 hand_over()
             self.folded_offsets = self._tables.folded_rows("offsets")

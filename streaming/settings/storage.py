@@ -3,7 +3,7 @@
 from collections.abc import Mapping, MutableMapping
 from typing import Final, TypeGuard
 
-from streaming.settings.secrets import Secret, is_reference
+from streaming.settings.secrets import Secret, is_reference, resolved
 from streaming.settings.shown import is_shown_option
 
 _PREFIX: Final = "_OFFSETLAKE_STORAGE_OPTION_"
@@ -14,6 +14,11 @@ def by_reference(options: Mapping[str, str]) -> dict[str, str]:
     """Return `[tables.storage_options]` without secrets: in place of a value that was a reference this
     reference, in place of other secrets a reference to a variable of `export_secrets`."""
     return {name: _reference(name, value) for name, value in options.items()}
+
+
+def resolved_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return `[tables.storage_options]` with their references resolved."""
+    return {name: resolved(value, name=f"[tables.storage_options] {name}") for name, value in options.items()}
 
 
 def unreferred_secrets(options: Mapping[str, str]) -> list[str]:

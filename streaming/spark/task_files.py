@@ -12,7 +12,7 @@ from streaming.expiry.causes import ends_of, undecided, without_evidence
 from streaming.model.batch_to_write import BatchToWrite, WrittenRows
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.settings.kinds import MIB
-from streaming.settings.secrets import resolved
+from streaming.settings.storage import resolved_options
 from streaming.spark.worker_memory import release
 
 if TYPE_CHECKING:
@@ -99,11 +99,7 @@ class TaskFiles:
         from streaming.tables.rows import change_rows
 
         if self._new is None:
-            options = {
-                name: resolved(value, name=f"[tables.storage_options] {name}")
-                for name, value in batch.storage_options.items()
-            }
-            self._new = NewFiles.of(batch.place, options)
+            self._new = NewFiles.of(batch.place, resolved_options(batch.storage_options))
         rows, clamped = change_rows(changes, sequence=batch.sequence, batch_time=batch.batch_time)
         write_change_file(batch, self._new, without_evidence(rows))
         offsets = pc.sum(pc.equal(changes["kind"], "offset")).as_py() or 0

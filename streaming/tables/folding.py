@@ -13,9 +13,9 @@ little memory besides the changes, and its hash tables fit into the cache of a c
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import RemoveAction
 
 from streaming.common.arrays import from_numbers, from_texts, no_rows, to_numbers, where
 from streaming.common.keys import KEY_NAMES, key_codes, leading, ranks
@@ -58,8 +57,8 @@ _FILE_BYTES: Final = PIECE_BYTES
 _ROWS_AT_ONCE: Final = 1_000_000
 """More rows are read bucket by bucket: the result of a query is in memory twice until it is converted."""
 
-_AT_ONCE: Final = min(CORES, 4)
-"""Portions folded in parallel; each takes memory of its own."""
+_AT_ONCE: Final = 4
+"""Portions folded in parallel at most; each takes memory of its own."""
 
 BUCKET: Final = pa.field("bucket", pa.int32())
 
@@ -99,27 +98,97 @@ def count_unfolded(changes: DeltaTable, mark: int) -> int:
     return int(counted["rows"][0].as_py())
 
 
+@dataclass(frozen=True, kw_only=True)
+class BucketsToFold:
+    """Some buckets of a table, from `first` to before `stop`, for a process that folds them.
+
+    The places are paths or URLs. The versions are those that the committing process has opened. Changes
+    above the sequence `mark` are folded, up to `sequence`.
+    """
+
+    name: str
+    place: str
+    version: int
+    place_of_changes: str
+    version_of_changes: int
+    mark: int
+    sequence: int
+    first: int = 0
+    stop: int = BUCKETS
+
+    def divided(self, count: int) -> list["BucketsToFold"]:
+        """Return these buckets in `count` parts. Each part costs one reading of all the changes."""
+        bounds = np.linspace(self.first, self.stop, count + 1).astype(int).tolist()
+        return [replace(self, first=first, stop=stop) for first, stop in pairwise(bounds)]
+
+    def folded(self, storage_options: Mapping[str, str]) -> "FoldedBuckets":
+        """Fold the buckets on one core; the files belong to the caller from then on."""
+        table = DeltaTable(self.place, self.version, dict(storage_options))
+        changes = DeltaTable(self.place_of_changes, self.version_of_changes, dict(storage_options))
+        with NewFiles.of(self.place, storage_options) as new:
+            folded = _Fold(self, table, changes, new, _files_of(table), cores=1).folded()
+            return replace(folded, files=new.handed_over())
+
+
+@dataclass(frozen=True)
+class FoldedBuckets:
+    """The number of changed keys, the buckets with changes, and the new files if another process has written
+    them (`NewFiles.handed_over`)."""
+
+    keys: int
+    buckets: Sequence[int]
+    files: Sequence[Mapping[str, Any]] = ()
+
+
+FoldElsewhere = Callable[[BucketsToFold], Sequence[FoldedBuckets]]
+"""Folds the buckets in other processes."""
+
+
 def fold_table(
-    name: str, table: DeltaTable, storage: DeltaStorageHandler, changes: DeltaTable, sequence: int
+    name: str,
+    table: DeltaTable,
+    storage: DeltaStorageHandler,
+    changes: DeltaTable,
+    sequence: int,
+    elsewhere: FoldElsewhere | None = None,
 ) -> int:
     """Fold a table up to `sequence`, which becomes its mark in the same commit; return the number of changed
     keys.
 
-    Only buckets with changes are rewritten. Raises `CommitFailedError` when another commit came first.
+    Only buckets with changes are rewritten, by this process or (`elsewhere`) by others. Raises
+    `CommitFailedError` when another commit came first.
     """
     mark = fold_mark(table)
     if mark >= sequence:
         return 0
+    wanted = BucketsToFold(
+        name=name,
+        place=table.table_uri,
+        version=table.version(),
+        place_of_changes=changes.table_uri,
+        version_of_changes=changes.version(),
+        mark=mark,
+        sequence=sequence,
+    )
     transaction = Transaction(FOLD_TRANSACTION, sequence)
     # Directly on top of the version read: delta-rs would not notice that a compaction has replaced these
     # files.
     commit = CommitProperties(app_transactions=[transaction], max_commit_retries=0)
     with NewFiles(storage) as new:
-        fold = _Fold(name, table, new, _files_of(table))
-        passes = _passes(name, changes, mark, sequence)
-        folded = [portion for held in passes for portion in fold.folded_portions(held)]
-        new.commit(table, [file for portion in folded for file in portion.removed], commit)
-    return sum(portion.keys for portion in folded)
+        files = _files_of(table)
+        if elsewhere is None:
+            parts: Sequence[FoldedBuckets] = [_Fold(wanted, table, changes, new, files, CORES).folded()]
+        else:
+            parts = elsewhere(wanted)
+            new.take_over(file for part in parts for file in part.files)
+        removed = [
+            removal(file, {BUCKET.name: str(bucket)})
+            for part in parts
+            for bucket in part.buckets
+            for file in files.get(bucket, [])
+        ]
+        new.commit(table, removed, commit)
+    return sum(part.keys for part in parts)
 
 
 def rows_at(
@@ -223,10 +292,11 @@ def value_columns(name: str, value: Value, columns: Sequence[str] | None = None)
 
 
 class _Held:
-    """The changes of the buckets from `first` to before `stop`; the other buckets need a further pass."""
+    """The changes of the buckets from `first` to before `stop`. If not all fit, `stop` becomes lower: the
+    other buckets need a further pass."""
 
-    def __init__(self, first: int) -> None:
-        self.first, self.stop = first, BUCKETS
+    def __init__(self, first: int, stop: int) -> None:
+        self.first, self.stop = first, stop
         self.sizes = dict[int, int]()  # bytes of each bucket with changes
         self.row_count = 0
         self._rows = dict[int, list[pa.Table]]()
@@ -244,22 +314,6 @@ class _Held:
     def taken(self, buckets: Sequence[int]) -> pa.Table:
         """Return the changes of buckets and release them."""
         return pa.concat_tables([rows for bucket in buckets for rows in self._rows.pop(bucket)])
-
-
-def _passes(name: str, changes: DeltaTable, above: int, up_to: int) -> Iterator[_Held]:
-    """Yield all changes between two sequences (columns as in `_change_schema`, and `bucket`).
-
-    They are read once, or again for the buckets that did not fit into memory.
-    """
-    schema = _change_schema(ROWS[name])
-    sql = _changes_sql(name, "after", ROWS[name], above, up_to, "true")
-    first = 0
-    while first < BUCKETS:
-        held = _Held(first)
-        for rows in joined((rows.cast(schema) for rows in stream(sql, changes=changes)), _SPLIT_BYTES):
-            held.add(rows)
-        first = held.stop
-        yield held
 
 
 def _by_bucket(rows: pa.Table, first: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
@@ -285,47 +339,62 @@ def _by_bucket(rows: pa.Table, first: int, stop: int) -> Iterator[tuple[int, pa.
 
 
 @dataclass(frozen=True)
-class _Folded:
-    """The outcome for some buckets: the number of changed keys and the replaced files."""
-
-    keys: int
-    removed: list[RemoveAction]
-
-
-@dataclass(frozen=True)
 class _Fold:
-    """Folds changes into a table as it was opened; `files` by bucket."""
+    """Folds changes into buckets of a table, both as they were opened; `files` of the table by bucket."""
 
-    name: str
+    wanted: BucketsToFold
     table: DeltaTable
+    changes: DeltaTable
     new: NewFiles
     files: Mapping[int, Files]
+    cores: int
 
-    def folded_portions(self, held: _Held) -> list[_Folded]:
+    def folded(self) -> FoldedBuckets:
+        portions = [portion for held in self._passes() for portion in self._folded_portions(held)]
+        return FoldedBuckets(
+            sum(portion.keys for portion in portions),
+            [bucket for portion in portions for bucket in portion.buckets],
+        )
+
+    def _passes(self) -> Iterator[_Held]:
+        """Yield the changes (columns as in `_change_schema`, and `bucket`).
+
+        They are read once, or again for the buckets that did not fit into memory.
+        """
+        wanted, columns = self.wanted, ROWS[self.wanted.name]
+        schema = _change_schema(columns)
+        sql = _changes_sql(wanted.name, "after", columns, wanted.mark, wanted.sequence, "true")
+        first = wanted.first
+        while first < wanted.stop:
+            held = _Held(first, wanted.stop)
+            read = (rows.cast(schema) for rows in stream(sql, changes=self.changes))
+            for rows in joined(read, _SPLIT_BYTES):
+                held.add(rows)
+            first = held.stop
+            yield held
+
+    def _folded_portions(self, held: _Held) -> list[FoldedBuckets]:
         row_bytes = sum(held.sizes.values()) // max(1, held.row_count)
         sizes = {b: own + self._rows_of(b) * row_bytes for b, own in held.sizes.items()}
         portions = _portions(sizes, _PORTION_BYTES)
-        if len(portions) < 2:
-            return [self._folded(held, CORES, buckets) for buckets in portions]
-        with ThreadPoolExecutor(_AT_ONCE, "offsetlake-fold") as cores:
+        if len(portions) < 2 or self.cores < 2:
+            return [self._folded(held, self.cores, buckets) for buckets in portions]
+        with ThreadPoolExecutor(min(self.cores, _AT_ONCE), "offsetlake-fold") as cores:
             return list(cores.map(partial(self._folded, held, 1), portions))
 
-    def _folded(self, held: _Held, cores: int, buckets: Sequence[int]) -> _Folded:
-        newest = _last_of_each_key(held.taken(buckets), KEYS[self.name], is_undone=False)
+    def _folded(self, held: _Held, cores: int, buckets: Sequence[int]) -> FoldedBuckets:
+        newest = _last_of_each_key(held.taken(buckets), KEYS[self.wanted.name], is_undone=False)
         for rows in self._merged(newest.drop_columns("sequence"), buckets):
             write_files(self.table, self.new, rows, cores=cores)
-        removed = [
-            removal(file, {BUCKET.name: str(bucket)}) for bucket in buckets for file in self._files_in(bucket)
-        ]
-        return _Folded(len(newest), removed)
+        return FoldedBuckets(len(newest), buckets)
 
     def _merged(self, newest: pa.Table, buckets: Sequence[int]) -> Iterator[pa.Table]:
         """Yield the live rows of these buckets after their newest changes (the columns `ROWS`, and `bucket`),
         in one table or in several of at most `_FILE_BYTES`, each sorted by group if its files have many
         rows."""
-        schema = ROWS[self.name].append(BUCKET)
+        schema = ROWS[self.wanted.name].append(BUCKET)
         held = joined(self._base(schema, buckets), _FILE_BYTES)
-        left = (_without(rows, newest, KEYS[self.name]) for rows in held)
+        left = (_without(rows, newest, KEYS[self.wanted.name]) for rows in held)
         live = chain(left, pieces(_present(newest).select(schema.names)))
         return map(_by_group, joined(live, _FILE_BYTES))
 

@@ -41,7 +41,15 @@ from streaming.tables.commits import (
 from streaming.tables.feed import rows_in_order
 from streaming.tables.fences import WRITER, OtherWriterError, name_in, put_name, refuse_others
 from streaming.tables.files import BOUNDED_COLUMNS, NewFiles, write_files, writing_to
-from streaming.tables.folding import BUCKET, ROWS, count_rows, count_unfolded, fold_mark, fold_table
+from streaming.tables.folding import (
+    BUCKET,
+    ROWS,
+    FoldElsewhere,
+    count_rows,
+    count_unfolded,
+    fold_mark,
+    fold_table,
+)
 from streaming.tables.formats import FORMAT_PROPERTY, refuse_other_format
 from streaming.tables.handles import TableHandles
 from streaming.tables.progress_rows import observation_row
@@ -304,8 +312,9 @@ class Tables:
 
     # --- folds -----------------------------------------------------------------------------------------
 
-    def fold(self) -> int:
-        """Fold `offsets` and `groups` up to the newest change; return the number of changed keys.
+    def fold(self, elsewhere: FoldElsewhere | None = None) -> int:
+        """Fold `offsets` and `groups` up to the newest change, in this process or (`elsewhere`) in others;
+        return the number of changed keys.
 
         Each table's mark is part of the same commit, so a repeated fold changes nothing.
         """
@@ -314,7 +323,7 @@ class Tables:
             folded = 0
             for name in ROWS:
                 with self._writing(name):
-                    folded += committed(partial(self._fold_table, name, changes, sequence))
+                    folded += committed(partial(self._fold_table, name, changes, sequence, elsewhere))
         return folded
 
     def folded_up_to(self) -> int:
@@ -481,9 +490,11 @@ class Tables:
             raise OtherWriterError(self.root)
         return found == progress
 
-    def _fold_table(self, name: str, changes: DeltaTable, sequence: int) -> int:
+    def _fold_table(
+        self, name: str, changes: DeltaTable, sequence: int, elsewhere: FoldElsewhere | None
+    ) -> int:
         with self._newest(name) as table:
-            return fold_table(name, table, self.storage(table), changes, sequence)
+            return fold_table(name, table, self.storage(table), changes, sequence, elsewhere)
 
     def _fold_mark(self, name: str) -> int:
         with self._newest(name) as table:

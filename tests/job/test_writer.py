@@ -24,6 +24,7 @@ from streaming.model.totals import Totals
 from streaming.queries.as_of import AsOf
 from streaming.queries.status import partitions
 from streaming.spark.shard_results import ShardResults
+from streaming.tables.folding import FoldElsewhere
 from streaming.tables.tables import Tables
 
 RETENTION = Retention(retention_ms=60_000, check_interval_ms=5_000, source="broker", read_at=0, known_since=0)
@@ -320,10 +321,10 @@ def test_a_batch_and_a_heartbeat_do_not_wait_for_a_fold(job: Job) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
     class FoldingSlowly(Tables):
-        def fold(self) -> int:
+        def fold(self, elsewhere: FoldElsewhere | None = None) -> int:
             begun.set()
             assert may_end.wait(30)
-            return super().fold()
+            return super().fold(elsewhere)
 
     writer = job.start()
     writer.apply(results(set_offset("g", 1)), 0)

@@ -1,11 +1,13 @@
 """Folds: whatever they are divided into, one commit after which the table holds what a replay gives."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from storage_faults import parquet_files
 from table_batches import Batch, Key, append, as_read, changes_of, completed, group, offset, replay
 
 from streaming.common import pieces
@@ -100,6 +102,64 @@ def test_a_divided_fold_is_one_commit_of_what_a_replay_gives(
                 assert reads.count("changes") >= passes
                 assert (reads.count("changes") == len(folding.ROWS)) == (passes == 1)
     assert len(rows_of_files(tables)) == folding.BUCKETS
+
+
+@pytest.mark.parametrize("parts", [1, 3, 16])
+def test_a_fold_by_other_processes_is_one_commit_of_what_a_replay_gives(tables: Tables, parts: int) -> None:
+    """A batch that comes meanwhile is not in it."""
+    meanwhile: Batch = {(NAMES[0], "t", 1): offset(committed_offset=9), NAMES[1]: None}
+    batches = [*history(), meanwhile]
+
+    def fold(wanted: folding.BucketsToFold) -> list[folding.FoldedBuckets]:
+        if tables.progress().sequence == 3:
+            append(tables, meanwhile)
+        return [part.folded({}) for part in wanted.divided(parts)]
+
+    append(tables, batches[0])
+    tables.fold()
+    append(tables, batches[1])
+    append(tables, batches[2])
+    before = versions_of(tables)
+    assert tables.fold(fold) == len({*batches[1], *batches[2]})
+    assert versions_of(tables) == {name: version + 1 for name, version in before.items()}
+    assert tables.folded_up_to() == 3
+    rows = tables.delta("offsets").to_pyarrow_table()
+    keys = zip(*(rows[name].to_pylist() for name in folding.KEYS["offsets"]), strict=True)
+    assert set(keys) == {key for key in completed(replay(batches[:3])) if isinstance(key, tuple)}
+    assert tables.fold(fold) == 2
+    assert folded(tables) == completed(replay(batches))
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_of_a_fold_by_other_processes_that_fails_no_file_is_left(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, is_handed_over: bool
+) -> None:
+    for batch in history():
+        append(tables, batch)
+    before, left = versions_of(tables), [2]
+    write_files = folding.write_files
+
+    def fails_at_second(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            raise RuntimeError("no space left")
+        return write_files(*args, **options)
+
+    def fold(wanted: folding.BucketsToFold) -> list[folding.FoldedBuckets]:
+        if is_handed_over:
+            monkeypatch.setattr(folding.NewFiles, "commit", fails_at_second)
+            left[0] = 1
+        else:
+            monkeypatch.setattr(folding, "_PORTION_BYTES", 1)
+            monkeypatch.setattr(folding, "write_files", fails_at_second)
+        return [wanted.folded({})]
+
+    with monkeypatch.context() as monkeypatch, pytest.raises(RuntimeError, match="no space left"):
+        tables.fold(fold)
+    assert versions_of(tables) == before
+    assert not parquet_files(Path(tables.root, "offsets"))
+    tables.fold()
+    assert folded(tables) == completed(replay(history()))
 
 
 def unfolded_keys(batches: list[Batch], folds_after: tuple[int, ...]) -> int:

@@ -6,6 +6,7 @@ Only `make test-cluster` runs this (it sets CLUSTER).
 
 import json
 import os
+import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +24,11 @@ from object_store import ObjectStore
 from spark_cluster import DRIVER, SparkCluster, settings, start_spark_cluster
 
 from streaming.demo.local_broker import free_ports
+from streaming.spark.fold_tasks import NAME
+from streaming.tables.folding import ROWS
 from streaming.tables.tables import TablesMissingError
+from tests.benchmarks.cost.reading import PARTITIONS, fill_offsets_topic
+from tests.benchmarks.workloads import Workload
 
 pytestmark = [
     pytest.mark.cluster,
@@ -99,6 +104,35 @@ def test_with_checkpoint_and_tables_on_s3_a_worker_dies_and_then_the_driver(
     check_failures(job, kafka_version, java_jars, kill_driver)
     assert job.starts == 2
     assert not list(tmp_path.glob("checkpoint*"))
+
+
+@pytest.mark.timeout(900)
+def test_workers_fold_many_rows(make_broker: BrokerFactory, tmp_path: Path) -> None:
+    broker = make_broker(offsets_partitions=PARTITIONS, overrides={"log.cleaner.enable": "false"})
+    keys = 120_000
+    now = int(time.time() * 1_000)
+    fill_offsets_topic(
+        broker.bootstrap_servers,
+        Workload(name="many", records=keys, keys=keys, groups=keys // 50, first_timestamp_ms=now - 1_000_000),
+    )
+    events = tmp_path / "events"
+    events.mkdir()
+    log = f'"spark.eventLog.enabled" = true\n"spark.eventLog.dir" = "{events.as_uri()}"\n'
+    job = JobProcess(
+        tmp_path,
+        broker.bootstrap_servers,
+        more_settings=settings() + log + '"spark.eventLog.compress" = false\n',
+        checkpoint=(tmp_path / "checkpoint").as_uri(),
+        table_root=(tmp_path / "tables").as_uri(),
+    )
+    with start_spark_cluster(tmp_path, "one") as cluster:
+        job.start("run", "--once", "--master", cluster.url)
+        assert job.wait() == 0, job.output
+    assert job.tables.folded_rows("offsets") == keys
+    assert job.tables.folded_up_to() == job.tables.progress().sequence
+    assert "folds instead" not in job.output
+    said = "".join(file.read_text() for file in events.rglob("*") if file.is_file())
+    assert all(f'"{NAME} {name}"' in said for name in ROWS)
 
 
 def check_failures(

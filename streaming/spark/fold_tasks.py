@@ -1,0 +1,56 @@
+"""On a cluster, tasks fold large numbers of changes: they write the files, and the driver commits them."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from streaming.settings.storage import by_reference, resolved_options
+from streaming.spark.java_errors import error_line
+from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
+from streaming.tables.folding import BucketsToFold, FoldedBuckets, FoldElsewhere
+
+_log = logging.getLogger(__name__)
+
+_ROWS_OF_A_TASK: Final = 1_000_000
+_MOST_TASKS: Final = 4
+"""Each task reads all the changes, and folds only those of its buckets."""
+
+NAME: Final = "fold of"
+"""The name of the RDD of a fold in Spark's UI and event log, before the name of the table."""
+
+FoldsFor = Callable[[int], FoldElsewhere | None]
+"""Returns how to fold so many rows (None: in the driver)."""
+
+
+def folds_by_tasks(context: SparkContext, storage_options: Mapping[str, str]) -> FoldsFor:
+    """Return a function for folds by tasks of the cluster, of many rows.
+
+    If tasks fail for good, the driver folds.
+    """
+
+    def fold(tasks: int, wanted: BucketsToFold) -> Sequence[FoldedBuckets]:
+        parts = context.parallelize(wanted.divided(tasks), tasks)
+        in_tasks = parts.map(partial(_folded, by_reference(storage_options)))
+        try:
+            return in_tasks.setName(f"{NAME} {wanted.name}").collect()
+        except (Py4JError, PySparkException) as error:
+            _log.warning("folding %s in tasks: %s The driver folds instead.", wanted.name, error_line(error))
+            return [wanted.folded(storage_options)]
+
+    def folds_for(rows: int) -> FoldElsewhere | None:
+        tasks = min(_MOST_TASKS, 1 + rows // _ROWS_OF_A_TASK)
+        return partial(fold, tasks) if rows >= MANY_ROWS else None
+
+    return folds_for
+
+
+def _folded(options: Mapping[str, str], wanted: BucketsToFold) -> FoldedBuckets:
+    handled_rows(MANY_ROWS)
+    folded = wanted.folded(resolved_options(options))
+    hand_over()
+    return folded

@@ -1,0 +1,57 @@
+"""Folds by tasks of Spark: the tables hold the same as after a fold by the driver."""
+
+import logging
+
+import pytest
+from pyspark.sql import SparkSession
+from table_batches import Batch, append, as_read, completed, group, offset
+
+from streaming.settings.secrets import Secret
+from streaming.spark.fold_tasks import folds_by_tasks
+from streaming.spark.worker_memory import MANY_ROWS
+from streaming.tables.folding import BucketsToFold, FoldedBuckets
+from streaming.tables.tables import Tables
+
+pytestmark = pytest.mark.spark
+
+BATCH: Batch = {(f"g{number}\0🐢", "t", part): offset() for number in range(200) for part in range(2)}
+GROUPS: Batch = {f"g{number}\0🐢": group() for number in range(200)}
+
+
+def fold(spark: SparkSession, tables: Tables, rows: int) -> list[int]:
+    """Fold as for so many rows; return the number of parts of each table."""
+    append(tables, BATCH | GROUPS)
+    folds = folds_by_tasks(spark.sparkContext, tables.storage_options)(rows)
+    assert folds is not None
+    counts = list[int]()
+
+    def counted(wanted: BucketsToFold) -> list[FoldedBuckets]:
+        parts = list(folds(wanted))
+        counts.append(len(parts))
+        assert sorted(bucket for part in parts for bucket in part.buckets) == list(range(16))
+        return parts
+
+    assert tables.fold(counted) == len(BATCH | GROUPS)
+    assert tables.folded_up_to() == tables.progress().sequence
+    assert as_read(tables) == completed(BATCH | GROUPS)
+    return counts
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(MANY_ROWS, 1), (2_500_000, 3), (10**9, 4)])
+def test_tasks_fold_many_rows(
+    spark: SparkSession, tables: Tables, caplog: pytest.LogCaptureFixture, rows: int, parts: int
+) -> None:
+    assert fold(spark, tables, rows) == [parts, parts]
+    assert not caplog.records
+    assert folds_by_tasks(spark.sparkContext, {})(MANY_ROWS - 1) is None
+
+
+def test_if_tasks_fail_the_driver_folds(
+    spark: SparkSession, tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"aws_region": Secret("here", "${env:NO_SUCH_VARIABLE_OF_A_WORKER}")}
+    with caplog.at_level(logging.WARNING):
+        assert fold(spark, Tables(tables.root, options), MANY_ROWS) == [1, 1]
+    assert len(caplog.records) == 2
+    assert "NO_SUCH_VARIABLE_OF_A_WORKER" in caplog.text
+    assert "The driver folds instead." in caplog.text
