@@ -60,6 +60,11 @@ REQUEST_TIMEOUT_S: Final = 10.0
 QUICK_TIMEOUT_S: Final = 3.0
 """For requests that batches and heartbeats wait for: a silent broker must be reported within 15 seconds."""
 _GIVE_UP_EVERY_S: Final = 0.2
+
+_SILENT_FOR_S: Final = 30.0
+"""After so long without an answer another client is used. Once a broker has reported that the cluster has no
+brokers (all of them are fenced), librdkafka never connects again: confluentinc/librdkafka#5301."""
+
 _ASKED_TOGETHER: Final = 200  # partitions: librdkafka searches all partitions of a request for each
 
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -80,6 +85,7 @@ class Broker:
         self._admin = self._new_client(settings)
         self._replaced: AdminClient | None = None
         self._was_answered = False
+        self._answered_at = time.monotonic()  # or when this client was created
 
     def sign_in_again(self) -> None:
         """Use a new client for the next requests: it reads the files of certificates, and requests a token.
@@ -93,6 +99,7 @@ class Broker:
         if self._was_answered:
             self._log.answered()
         self._was_answered = False
+        self._answered_at = time.monotonic()
 
     def _new_client(self, translated: Mapping[str, str]) -> AdminClient:
         settings: dict[str, Any] = {
@@ -314,7 +321,8 @@ class Broker:
             metadata = self._admin.list_topics(timeout=timeout_s)
         except KafkaException as error:
             raise self._unreachable(error, timeout_s) from error
-        self._answered()
+        if metadata.brokers:
+            self._answered()
         return metadata
 
     def _list_offsets(
@@ -382,6 +390,7 @@ class Broker:
     def _answered(self) -> None:
         self._log.answered()
         self._was_answered = True
+        self._answered_at = time.monotonic()
 
     def _newest_failure(self) -> str:
         """Return why the last connection failed; empty if none has."""
@@ -397,7 +406,8 @@ class Broker:
     def _unreachable(self, error: KafkaException, timeout_s: float) -> BrokerError:
         failure = self._newest_failure()
         is_refused = self._log.is_refused_for(self._source.connect_timeout_ms / 1_000)
-        if self._log.is_refused:  # perhaps only what this client has read is too old
+        is_silent = time.monotonic() - self._answered_at > _SILENT_FOR_S
+        if self._log.is_refused or is_silent:  # perhaps only what this client has read is too old
             is_first = self._was_answered
             with suppress(MisuseError):  # a file that is being replaced: the next failure tries again
                 self.sign_in_again()

@@ -1,5 +1,8 @@
 """What brokers answer about retention, ranges and topics, and what is made of it."""
 
+import math
+import time
+
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry, ResourceType
 from conftest import BrokerFactory
@@ -7,6 +10,7 @@ from kafka_clients import alter_offsets, create_topics, delete_topics, deny, pro
 from kafka_versions import Feature
 
 from decoders import decode_document
+from streaming.brokers import broker
 from streaming.brokers.broker import Broker, settings_of_broker
 from streaming.brokers.facts import BrokerError, BrokerSettings, LogRange, agreed_retention, first_assignor
 from streaming.brokers.retention import RetentionReader
@@ -211,3 +215,39 @@ def test_what_this_user_may_not_see_is_left_out_and_said_once(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     assert "absent" not in admin.list_topics(timeout=10).topics
     running.kill()  # it has denied itself the right to stop in good order
+
+
+@pytest.mark.more
+def test_a_client_that_librdkafka_leaves_without_brokers_is_replaced(
+    make_broker: BrokerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its only broker is fenced, a cluster says that it has no brokers: see `_SILENT_FOR_S`."""
+    fenced = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "2500"}
+    bootstrap = make_broker(overrides=fenced).bootstrap_servers
+    create_topics(bootstrap, {"t": 1})
+    source = read_settings(options={"source.bootstrap_servers": bootstrap, "source.topic": "t"}).source
+    client = Broker(source)
+    first = client._admin
+    monkeypatch.setattr(broker, "_SILENT_FOR_S", math.inf)
+
+    def is_answered(client: Broker) -> bool:
+        try:
+            return len(client.ends(1, timeout_s=0.5)) == 1
+        except BrokerError:
+            return False
+
+    def is_left() -> bool:
+        """Whether, while the broker is fenced twice, only a new client is answered."""
+        limit, is_other_answered = time.monotonic() + 6, False
+        while time.monotonic() < limit:
+            if is_answered(client):
+                return False
+            is_other_answered = is_other_answered or is_answered(Broker(source))
+        return is_other_answered
+
+    wait_until(lambda: is_answered(client), "the first answer", timeout_s=60)
+    wait_until(is_left, "a client without brokers", timeout_s=200)
+    assert client._admin is first
+    monkeypatch.setattr(broker, "_SILENT_FOR_S", 1.0)
+    wait_until(lambda: is_answered(client), "an answer", timeout_s=30)
+    assert client._admin is not first
