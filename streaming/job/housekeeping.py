@@ -139,27 +139,40 @@ class Housekeeping(threading.Thread):
 
     def run(self) -> None:
         """Run the periodic work until the end; a failure is stored for the main thread."""
-        heartbeat = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
-        fold = Interval(self._settings.tables.fold_every_ms, at_once=True)
-        roll = Interval(_ROLL_EVERY_MS, at_once=False)
-        beating, folding = Retrying("a heartbeat"), Retrying("folding the tables")
+        # Apart: a fold of many changes takes long, on a cluster also until executors have a core for it.
+        folds = threading.Thread(target=self._guarded, args=(self._fold,), name="offsetlake-folds")
+        folds.start()
+        self._guarded(self._beat)
+        folds.join()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            while not self._done.wait(_POLL_S):
-                if roll.is_due():
-                    roll_log(Path(self._settings.spark.log_file))
-                if heartbeat.is_due() and not beating.succeeds(self.heartbeat):
-                    continue
-                waiting, is_loaded = self._writer.rows_since_fold, not loading_in(self._writer.progress)
-                # a fold rewrites what is folded: fewer rows are not worth it
-                many = max(self._settings.tables.fold_rows, self._writer.folded_offsets)
-                is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
-                if is_due and not folding.succeeds(self._writer.fold):
-                    self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)
-                elif is_due:
-                    fold.restart(max(1.0, self._writer.folded_offsets / _QUICKLY_FOLDED))
-                self._find_reason_to_rebuild()
+            work()
         except BaseException as error:
             self.failure = error
+
+    def _beat(self) -> None:
+        heartbeat = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
+        roll = Interval(_ROLL_EVERY_MS, at_once=False)
+        beating = Retrying("a heartbeat")
+        while not self._done.wait(_POLL_S):
+            if roll.is_due():
+                roll_log(Path(self._settings.spark.log_file))
+            if not heartbeat.is_due() or beating.succeeds(self.heartbeat):
+                self._find_reason_to_rebuild()
+
+    def _fold(self) -> None:
+        fold = Interval(self._settings.tables.fold_every_ms, at_once=True)
+        folding = Retrying("folding the tables")
+        while not self._done.wait(_POLL_S):
+            waiting, is_loaded = self._writer.rows_since_fold, not loading_in(self._writer.progress)
+            # a fold rewrites what is folded: fewer rows are not worth it
+            many = max(self._settings.tables.fold_rows, self._writer.folded_offsets)
+            is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
+            if is_due and not folding.succeeds(self._writer.fold):
+                self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)
+            elif is_due:
+                fold.restart(max(1.0, self._writer.folded_offsets / _QUICKLY_FOLDED))
 
     def _find_reason_to_rebuild(self) -> None:
         """Check the clock, and at intervals (`check_topic_every`) the topic. The first reason is kept."""

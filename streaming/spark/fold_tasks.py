@@ -1,7 +1,9 @@
 """On a cluster, tasks fold large numbers of changes: they write the files, and the driver commits them."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -20,8 +22,11 @@ _ROWS_OF_A_TASK: Final = 1_000_000
 _MOST_TASKS: Final = 4
 """Each task reads all the changes, and folds only those of its buckets."""
 
-NAME: Final = "fold of"
-"""The name of the RDD of a fold in Spark's UI and event log, before the name of the table."""
+_LIMIT_S: Final = 120.0
+"""The executors may be gone, or busy with a batch for long: then the driver folds."""
+
+TAG: Final = "offsetlake-fold-"
+"""The tag of the Spark job of a fold, before the name of the table."""
 
 FoldsFor = Callable[[int], FoldElsewhere | None]
 """Returns how to fold so many rows (None: in the driver)."""
@@ -30,14 +35,14 @@ FoldsFor = Callable[[int], FoldElsewhere | None]
 def folds_by_tasks(context: SparkContext, storage_options: Mapping[str, str]) -> FoldsFor:
     """Return a function for folds by tasks of the cluster, of many rows.
 
-    If tasks fail for good, the driver folds.
+    If tasks fail for good, or do not end in time, the driver folds.
     """
 
     def fold(tasks: int, wanted: BucketsToFold) -> Sequence[FoldedBuckets]:
         parts = context.parallelize(wanted.divided(tasks), tasks)
-        in_tasks = parts.map(partial(_folded, by_reference(storage_options)))
         try:
-            return in_tasks.setName(f"{NAME} {wanted.name}").collect()
+            with _tagged(context, f"{TAG}{wanted.name}"):
+                return parts.map(partial(_folded, by_reference(storage_options))).collect()
         except (Py4JError, PySparkException) as error:
             _log.warning("folding %s in tasks: %s The driver folds instead.", wanted.name, error_line(error))
             return [wanted.folded(storage_options)]
@@ -47,6 +52,20 @@ def folds_by_tasks(context: SparkContext, storage_options: Mapping[str, str]) ->
         return partial(fold, tasks) if rows >= MANY_ROWS else None
 
     return folds_for
+
+
+@contextmanager
+def _tagged(context: SparkContext, tag: str) -> Iterator[None]:
+    """Tag the Spark jobs of this thread, and cancel them after `_LIMIT_S`."""
+    limit = threading.Timer(_LIMIT_S, context.cancelJobsWithTag, (tag,))
+    limit.daemon = True
+    context.addJobTag(tag)
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.cancel()
+        context.removeJobTag(tag)
 
 
 def _folded(options: Mapping[str, str], wanted: BucketsToFold) -> FoldedBuckets:

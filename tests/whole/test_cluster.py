@@ -24,7 +24,7 @@ from object_store import ObjectStore
 from spark_cluster import DRIVER, SparkCluster, settings, start_spark_cluster
 
 from streaming.demo.local_broker import free_ports
-from streaming.spark.fold_tasks import NAME
+from streaming.spark.fold_tasks import TAG
 from streaming.tables.folding import ROWS
 from streaming.tables.tables import TablesMissingError
 from tests.benchmarks.cost.reading import PARTITIONS, fill_offsets_topic
@@ -132,7 +132,7 @@ def test_workers_fold_many_rows(make_broker: BrokerFactory, tmp_path: Path) -> N
     assert job.tables.folded_up_to() == job.tables.progress().sequence
     assert "folds instead" not in job.output
     said = "".join(file.read_text() for file in events.rglob("*") if file.is_file())
-    assert all(f'"{NAME} {name}"' in said for name in ROWS)
+    assert all(f"{TAG}{name}" in said for name in ROWS)
 
 
 def check_failures(
