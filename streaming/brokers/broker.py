@@ -407,7 +407,8 @@ class Broker:
         failure = self._newest_failure()
         is_refused = self._log.is_refused_for(self._source.connect_timeout_ms / 1_000)
         is_silent = time.monotonic() - self._answered_at > _SILENT_FOR_S
-        if self._log.is_refused or is_silent:  # perhaps only what this client has read is too old
+        # the certificates or the token of this client may be too old, or it no longer connects
+        if self._log.is_refused or is_silent:
             is_first = self._was_answered
             with suppress(MisuseError):  # a file that is being replaced: the next failure tries again
                 self.sign_in_again()

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 _ROWS_OF_A_TASK: Final = 1_000_000
 _MOST_TASKS: Final = 4
-"""Each task reads all the changes, and folds only those of its buckets."""
+"""Each task reads all changes, and folds those of its buckets."""
 
 _LIMIT_S: Final = 120.0
 """The executors may be gone, or busy with a batch for long: then the driver folds."""
