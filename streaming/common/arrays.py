@@ -141,9 +141,12 @@ def to_numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array; `combine_chunks` of no chunks would import pandas."""
+    """Return a column as one array, on the same memory if it is one; `combine_chunks` would copy it, and of
+    no chunks import pandas."""
     if not isinstance(column, pa.ChunkedArray):
         return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 

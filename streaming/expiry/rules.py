@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, Mask
+from streaming.common.arrays import Index, Mask, where
 from streaming.common.keys import numbered
 from streaming.common.times import FIRST_MS, LAST_MS
 from streaming.common.timestamps import to_milliseconds, to_timestamps
@@ -182,11 +182,11 @@ def _rules_of_groups(groups: pa.Table) -> Codes:
 def _is_subscribed(offsets: pa.Table, groups: pa.Table, group_rows: Index, asked: Mask) -> Mask:
     """Return for each offset in `asked` whether its group subscribes to its topic."""
     subscribed = groups["subscribed_topics"].combine_chunks()
-    names = pa.chunked_array([subscribed.flatten(), *offsets["topic"].chunks], pa.string())
-    codes, _ = numbered(names)
+    topics = where(offsets.select(["topic"]), asked)["topic"]
+    codes, _ = numbered(pa.chunked_array([subscribed.flatten(), *topics.chunks], pa.string()))
     parents = pc.list_parent_indices(subscribed).to_numpy().astype(np.int64)
     topics_subscribed, topics_of_offsets = codes[: len(parents)], codes[len(parents) :]
-    pairs = group_rows[asked] << 32 | topics_of_offsets[asked]
+    pairs = group_rows[asked] << 32 | topics_of_offsets
     found: Mask = np.isin(pairs, parents << 32 | topics_subscribed)
     return found
 

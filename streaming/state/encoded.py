@@ -104,7 +104,10 @@ def combined(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _without_unused(column: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return a column whose dictionary has no text that does not occur."""
-    codes, texts = of_used(numbers_or(column.indices, -1), column.dictionary)
+    indices = column.indices
+    codes, texts = of_used(
+        numbers_or(indices, -1) if indices.null_count else to_numbers(indices), column.dictionary
+    )
     if len(texts) == len(column.dictionary):
         return column
     return pa.DictionaryArray.from_arrays(from_numbers(codes.astype(np.int32), codes >= 0), texts)

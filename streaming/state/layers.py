@@ -14,6 +14,7 @@ import pyarrow as pa
 from streaming.common.arrays import Index, from_mask
 from streaming.common.pieces import take
 from streaming.state.encoded import MANY_ROWS, encoded, is_in, joined, plain, plain_type, with_dictionary
+from streaming.state.ordered import ORDER, in_order, is_ordered
 
 
 @dataclass(frozen=True)
@@ -71,25 +72,37 @@ class Layers:
         return pa.concat_tables(map(self._plain, parts)).combine_chunks()[name]
 
     def rewritten(self) -> "Layers":
-        """Return the current rows, in their order, as a base with encoded columns.
+        """Return the current rows as a base with encoded columns, ordered if it can be (`ordered`).
 
         Columns are rewritten one by one, so that only one of them is in memory a third time.
         """
-        kept, columns = self._kept if len(self.replaced) else None, list[pa.ChunkedArray]()
-        for name, kind in zip(self.schema.names, self.schema.types, strict=True):
-            base = self.base[name] if kept is None else take(self.base.select([name]), kept)[name]
-            columns.append(encoded(joined([base, self.recent[name]], kind)))
-        return Layers(pa.table(columns, self.schema.names), self.schema.empty_table())
+        rows = np.concatenate([self._kept, np.arange(len(self.base), len(self.base) + len(self.recent))])
+        columns = {name: self._encoded(name, rows) for name in ORDER if name in self.schema.names}
+        if is_ordered(keys := pa.table(columns)):
+            order = in_order(keys)
+            rows, keys = rows[order], take(keys, order).combine_chunks()
+            columns = dict(zip(keys.column_names, keys.columns, strict=True))
+        others = {name: self._encoded(name, rows) for name in self.schema.names if name not in columns}
+        base = pa.table(columns | others).select(self.schema.names)
+        return Layers(base, self.schema.empty_table())
+
+    def _encoded(self, name: str, rows: Index) -> pa.ChunkedArray:
+        """Return rows of one column of `base` followed by `recent`."""
+        whole = joined([self.base[name], self.recent[name]], self.schema.field(name).type)
+        return encoded(take(pa.table({name: whole}), rows)[name])
 
     def __len__(self) -> int:
         return self._kept_count + len(self.recent)
 
-    def places(self, name: str, values: pa.Array) -> tuple[Index, Index]:
-        """Return the numbers of the current rows with one of the values in a column: those in `base`, and
-        those in `recent`."""
-        is_of_base, is_of_recent = (is_in(rows[name], values) for rows in (self.base, self.recent))
-        is_of_base[self.replaced] = False
-        return np.flatnonzero(is_of_base), np.flatnonzero(is_of_recent)
+    def base_rows(self, name: str, values: pa.Array) -> Index:
+        """Return the numbers in `base` of its current rows with one of the values in a column."""
+        is_found = is_in(self.base[name], values)
+        is_found[self.replaced] = False
+        return np.flatnonzero(is_found)
+
+    def recent_rows(self, name: str, values: pa.Array) -> Index:
+        """Return the numbers in `recent` of the rows with one of the values in a column."""
+        return np.flatnonzero(is_in(self.recent[name], values))
 
     def rows(self, of_base: Index, of_recent: Index) -> tuple[pa.Table, Index]:
         """Return current rows by their numbers in `base` and in `recent`, and their numbers in `table` (not

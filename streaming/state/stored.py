@@ -2,7 +2,8 @@
 
 A base of B bytes is written again once writing the changes since then has cost as many bytes. With changes of
 d bytes a batch, that is every sqrt(2 B / d) batches, where the sum of both kinds of writing is minimal for
-all B and d.
+all B and d. For each base the limit is a little higher or lower: shards that were written in one batch must
+not all be written again in one batch, which would take long and much memory.
 
 A base is named by the digest of its bytes, which the recent rows have too: `streaming.spark.base_files` keeps
 decoded bases by these names.
@@ -20,7 +21,7 @@ from streaming.packing import codec
 from streaming.state.encoded import combined
 from streaming.state.layers import Layers
 
-STATE_FORMAT: Final = 4
+STATE_FORMAT: Final = 5
 """Version of the state: of the values, their names and their meaning.
 
 The progress in the tables has it too (`Progress.state_format`), so that another one is refused at start.
@@ -108,7 +109,7 @@ class Values:
             return Values.of(layers)
         written = self._written_since_base()
         recent = _recent_to_bytes(layers, written, self.digest)
-        if written + len(recent) >= self.base.size:
+        if written + len(recent) >= self._worth_a_base:
             return Values.of(layers)
         return Values(self.base, recent)
 
@@ -120,6 +121,11 @@ class Values:
     def digest(self) -> bytes:
         """The digest of the base."""
         return digest_of(self.recent)
+
+    @property
+    def _worth_a_base(self) -> float:
+        """Bytes of changes after which the base is written again: its size, times 0.5 to 1.5."""
+        return self.base.size * (0.5 + self.digest[0] / 256)
 
     def _written_since_base(self) -> int:
         return int(_metadata(self.recent)[_WRITTEN_KEY]) + len(self.recent)

@@ -25,7 +25,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.common.arrays import from_numbers, from_texts, no_rows, to_numbers, where
-from streaming.common.keys import KEY_NAMES, key_codes, leading, ranks
+from streaming.common.keys import KEY_NAMES, Numbering, key_codes, leading, ranks
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.common.topics import TopicPartitions, of_topics
@@ -235,9 +235,10 @@ def live_parts(
         name: _changed_at(name, base, changes, sequence, None, columns[name])
         for name, (base, changes) in bases.items()
     }
+    bucket_of = {name: offsets_partitions(rows["group"], BUCKETS) for name, rows in changed.items()}
     sizes = np.zeros(BUCKETS, np.int64)
     for name, (base, _) in bases.items():
-        sizes += np.bincount(offsets_partitions(changed[name]["group"], BUCKETS), minlength=BUCKETS)
+        sizes += np.bincount(bucket_of[name], minlength=BUCKETS)
         for bucket, files in _files_of(base).items():
             sizes[bucket] += sum(file["num_records"] or 0 for file in files)
 
@@ -245,7 +246,9 @@ def live_parts(
         wanted = [is_one_of(BUCKET.name, [bucket]) for bucket in buckets] if len(portions) > 1 else ["true"]
         return {
             name: _with_changes(
-                name, _selected(base, columns[name], wanted), _of_buckets(changed[name], buckets)
+                name,
+                _selected(base, columns[name], wanted),
+                where(changed[name], np.isin(bucket_of[name], buckets)),
             )
             for name, (base, _) in bases.items()
         }
@@ -267,10 +270,6 @@ def _with_changes(name: str, held: pa.Table, changed: pa.Table) -> pa.Table:
     if not len(changed):
         return held
     return pa.concat_tables([_without(held, changed, KEYS[name]), _present(changed)])
-
-
-def _of_buckets(rows: pa.Table, buckets: Sequence[int]) -> pa.Table:
-    return where(rows, np.isin(offsets_partitions(rows["group"], BUCKETS), buckets))
 
 
 def value_column(name: str, value: Value) -> str:
@@ -556,16 +555,6 @@ def _last_of_each_key(rows: pa.Table, keys: list[str], is_undone: bool) -> pa.Ta
 
 
 def _without(rows: pa.Table, changed: pa.Table, keys: list[str]) -> pa.Table:
-    """Remove the rows whose key is among the changed. Keys are compared only for groups on both sides."""
-    groups = pc.unique(changed["group"])
-    numbers = to_numbers(pc.indices_nonzero(pc.is_in(rows["group"], value_set=groups)).cast(pa.int64()))
-    if not len(numbers):
-        return rows
-    concerned = take(rows.select(keys), numbers)
-    is_concerned = pc.is_in(changed["group"], value_set=pc.unique(concerned["group"]))
-    codes = key_codes(pa.concat_tables([concerned, changed.select(keys).filter(is_concerned)]).columns)
-    is_changed = np.zeros(codes.max() + 1, np.bool_)
-    is_changed[codes[len(concerned) :]] = True
-    is_kept = np.ones(len(rows), np.bool_)
-    is_kept[numbers[is_changed[codes[: len(concerned)]]]] = False
-    return where(rows, is_kept)
+    """Remove the rows whose key is among the changed."""
+    numbering, _ = Numbering.of(changed, keys)
+    return where(rows, numbering.codes_of(rows) < 0)

@@ -26,6 +26,7 @@ from tests.benchmarks.bench_growth import Case, shard_records
 
 CASE = Case(keys=3_000, partitions=2, records=0, small=300, rounds=0)
 PIECE, SCHEMA_BYTES = 20_000, 5_000
+VALUE = 5_000
 KEYS = [(field.name, "ascending") for field in KEY]
 
 
@@ -84,12 +85,12 @@ def test_many_records_replayed_in_slices_give_what_they_give_at_once(
 
 
 def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PIECE_BYTES", "VALUE_BYTES"):
-        monkeypatch.setattr(pieces, name, PIECE)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(pieces, "VALUE_BYTES", VALUE)
     monkeypatch.setattr(shard_replay, "_BASES", BaseFiles(None))
     operator, shard = TwsTester(ReplayShard()), Shard.empty()
     counts: dict[str, list[int]] = {"entries": [], "entries_recent": []}
-    for number, count in enumerate((100, 4_000, 2_000, 1, 4_000, 1)):
+    for number, count in enumerate((50, 4_000, 500, 1, 4_000, 1)):
         workload = replace(CASE.filling, records=count, seed=1 + number)
         _, records = next(iter(shard_records(CASE, workload, count, number * 10_000)))
         shard, changes = replay(shard, records)
@@ -101,7 +102,7 @@ def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pyt
         counted = sum((totals_from_json(row["totals"]) for row in results), Totals())
         assert counted == Totals(decoded=len(records))
         held = operator.peekMapState("pieces", 0)
-        assert all(len(piece) <= PIECE for piece, _ in held.values())
+        assert all(len(piece) <= VALUE for piece, _ in held.values())
         for name, count_by_batch in counts.items():
             _, further = held.get((name, 0), (b"", 0))
             assert {place for of, place in held if of == name} - {0} == set(range(1, 1 + further))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming.common.arrays import Index
 from streaming.state import layers as layers_module
 from streaming.state.encoded import plain
 from streaming.state.layers import LayerChange, Layers
@@ -40,6 +41,10 @@ def changed(layers: Layers, removed: frozenset[int], added: dict[int, bytes]) ->
     keys = layers.table["key"].to_pylist()
     stale = [place for place, key in enumerate(keys) if key in removed or key in added]
     return layers.after([LayerChange(np.array(stale, np.int64), to_table(added))])
+
+
+def rows_with(layers: Layers, keys: pa.Array) -> tuple[pa.Table, Index]:
+    return layers.rows(layers.base_rows("key", keys), layers.recent_rows("key", keys))
 
 
 def random_payload(batch: int, key: int, size: int = 40) -> bytes:
@@ -80,7 +85,7 @@ def test_rows_with_some_values_are_found_in_both_layers(
     layers = Layers.of(to_table(dict.fromkeys(start, b"")))
     for removed, touched in changes:
         layers = changed(layers, removed, dict.fromkeys(touched, b"new"))
-    found, numbers = layers.rows(*layers.places("key", pa.array(sorted(wanted), pa.int64())))
+    found, numbers = rows_with(layers, pa.array(sorted(wanted), pa.int64()))
     assert set(found["key"].to_pylist()) == wanted & rows_of(layers.table).keys()
     assert found.equals(layers.table.take(numbers))
     assert len(layers) == len(layers.table)
@@ -92,7 +97,7 @@ def test_rows_are_found_in_a_base_that_no_one_array_can_hold() -> None:
     base = pa.concat_tables([chunk] * 600)
     change = LayerChange(np.array([7, 599_007]), to_table({7: b"new"}))
     layers = Layers(base, SCHEMA.empty_table()).after([change])
-    found, numbers = layers.rows(*layers.places("key", pa.array([7])))
+    found, numbers = rows_with(layers, pa.array([7]))
     assert found["payload"].to_pylist() == [b"0007" * 1024] * 598 + [b"new"]
     assert numbers.tolist()[::598] == [1_006, 599_998]
 
