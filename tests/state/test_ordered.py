@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming.packing import codec
 from streaming.state.layers import LayerChange, Layers
 from streaming.state.ordered import ORDER, Ranges, in_order, is_ordered
+from streaming.state.stored import Values
 
 SCHEMA = pa.schema(
     [
@@ -90,3 +92,13 @@ def test_rows_with_numbers_of_many_bits_are_ordered(odd: int) -> None:
     assert is_ordered(base)
     rows = keys_of(Layers(base, SCHEMA.empty_table()).table)
     assert rows == sorted(keys, key=lambda key: (groups.index(key[0]), *key[1:]))
+
+
+def test_a_base_that_is_read_from_many_record_batches_is_ordered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_WRITTEN_ROWS", 7)
+    keys = [(f"g{number % 9}", number % 3, f"t{number % 5}", number) for number in range(100)]
+    written = Values.of(Layers.of(to_table(keys)))
+    assert written.base.data is not None
+    base = Values.read(written.base.data, written.recent).layers().base
+    assert is_ordered(base)
+    assert in_order(base).tolist() == [*range(100)]

@@ -1,6 +1,7 @@
 """Tables in two layers: the rows are those of a plain table, and what is written is in proportion."""
 
 from collections.abc import Iterator
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -117,6 +118,22 @@ def test_few_changes_of_many_rows_write_little() -> None:
     assert bases > 1
     assert written < 0.2 * batches * whole
     assert written > 0.02 * batches * whole  # far below would mean that nothing was measured
+
+
+def test_bases_written_in_one_batch_are_not_all_written_again_in_one_batch() -> None:
+    """Else one batch would take long, and much memory."""
+
+    def batches_until_written_again(shard: int) -> int:
+        values = Values.of(Layers.of(to_table({key: random_payload(shard, key) for key in range(1_000)})))
+        for batch in count(1):
+            added = {(batch * 10 + key) % 1_000: random_payload(batch, key) for key in range(10)}
+            after = values.updated(changed(values.layers(), frozenset(), added))
+            if after.base is not values.base:
+                return batch
+            values = after
+        raise AssertionError
+
+    assert len(set(map(batches_until_written_again, range(6)))) > 1
 
 
 def test_nothing_of_the_changes_is_kept_beside_a_new_base() -> None:
