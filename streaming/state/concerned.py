@@ -25,14 +25,17 @@ LOOKED_THROUGH: Final = 5_000
 
 def concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
     """Return the entries that records may change or depend on, and perhaps others, and their numbers in
-    `entries.table`: all of a small shard; otherwise the recent ones of the records' groups, and of the base
-    those of the groups, or fewer if it is ordered."""
+    `entries.table`.
+
+    Of a small shard these are all entries, else the entries of the records' groups. Of an ordered base they
+    are only the ones that `_of_base` finds.
+    """
     if len(entries) <= LOOKED_THROUGH:
         return entries.table, np.arange(len(entries))
     of_groups = records.filter(pc.is_valid(records["group"]))
     groups = pc.unique(of_groups["group"])
-    is_found = is_ordered(entries.base)
-    of_base = _of_base(entries, of_groups) if is_found else entries.base_rows("group", groups)
+    base = entries.base
+    of_base = _of_base(entries, of_groups) if is_ordered(base) else entries.base_rows("group", groups)
     return entries.rows(of_base, entries.recent_rows("group", groups))
 
 
