@@ -76,20 +76,20 @@ class Layers:
 
         Columns are rewritten one by one, so that only one of them is in memory a third time.
         """
-        rows = np.concatenate([self._kept, np.arange(len(self.base), len(self.base) + len(self.recent))])
+        rows = self._current if len(self.replaced) else None
         columns = {name: self._encoded(name, rows) for name in ORDER if name in self.schema.names}
         if is_ordered(keys := pa.table(columns)):
             order = in_order(keys)
-            rows, keys = rows[order], take(keys, order).combine_chunks()
+            rows, keys = order if rows is None else rows[order], take(keys, order).combine_chunks()
             columns = dict(zip(keys.column_names, keys.columns, strict=True))
         others = {name: self._encoded(name, rows) for name in self.schema.names if name not in columns}
         base = pa.table(columns | others).select(self.schema.names)
         return Layers(base, self.schema.empty_table())
 
-    def _encoded(self, name: str, rows: Index) -> pa.ChunkedArray:
-        """Return rows of one column of `base` followed by `recent`."""
+    def _encoded(self, name: str, rows: Index | None) -> pa.ChunkedArray:
+        """Return rows (None: all) of one column of `base` followed by `recent`."""
         whole = joined([self.base[name], self.recent[name]], self.schema.field(name).type)
-        return encoded(take(pa.table({name: whole}), rows)[name])
+        return encoded(whole if rows is None else take(pa.table({name: whole}), rows)[name])
 
     def __len__(self) -> int:
         return self._kept_count + len(self.recent)
@@ -147,6 +147,11 @@ class Layers:
     @property
     def _kept_count(self) -> int:
         return len(self.base) - len(self.replaced)
+
+    @property
+    def _current(self) -> Index:
+        """The numbers of the current rows in `base` followed by `recent`."""
+        return np.concatenate([self._kept, len(self.base) + np.arange(len(self.recent))])
 
     @property
     def _kept(self) -> Index:

@@ -2,8 +2,8 @@
 
 A base of B bytes is written again once writing the changes since then has cost as many bytes. With changes of
 d bytes a batch, that is every sqrt(2 B / d) batches, where the sum of both kinds of writing is minimal for
-all B and d. For each base the limit is a little higher or lower: shards that were written in one batch must
-not all be written again in one batch, which would take long and much memory.
+all B and d. The limit of a base is 0.5 to 1.5 times its bytes, by its digest: bases that were written in one
+batch must not all be written again in one batch, which would take long and much memory.
 
 A base is named by the digest of its bytes, which the recent rows have too: `streaming.spark.base_files` keeps
 decoded bases by these names.
