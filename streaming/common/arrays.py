@@ -94,6 +94,26 @@ def no_rows(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
+def merged(parts: Sequence[Index]) -> Index:
+    """Return all numbers of ascending arrays, ascending.
+
+    >>> merged([np.array([1, 5]), np.array([3])]).tolist()
+    [1, 3, 5]
+    """
+    return np.sort(np.concatenate(parts), kind="stable")  # merges parts that are in order
+
+
+def are_among(numbers: Index, ascending: Index) -> Mask:
+    """Return for n numbers whether they are among some ascending ones.
+
+    >>> are_among(np.array([3, 9, 1]), np.array([1, 3])).tolist()
+    [True, False, True]
+    """
+    places = np.searchsorted(ascending, numbers)
+    found: Mask = np.append(ascending, -1)[places] == numbers
+    return found & (places < len(ascending))
+
+
 def spread(starts: Index, lengths: Index) -> tuple[Index, Index]:
     """Return all numbers in n ranges, one range after the other: for each number its range, and the number.
 

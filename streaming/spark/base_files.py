@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from streaming.state.stored import Base, Values, digest_of
+from streaming.state.stored import Base, numbers_from_bytes, numbers_to_bytes
 
 FOLDER_VARIABLE: Final = "SPARK_OFFSETLAKE_BASES"
 """The environment variable of a local job with a folder that lasts until the next start of the system, so
@@ -28,17 +28,18 @@ _LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 
 _FOLDER: Final = "offsetlake-bases"
 _SIZE: Final = b"offsetlake.size"  # of the Arrow stream in the state
+_REPLACED: Final = b"offsetlake.replaced"  # numbers of rows of the first base
 
-Shard = tuple[str, int]
-"""The name of a table of the state, and the number of the shard."""
+Place = tuple[str, int]
+"""The name of a value of the state with a base, and the number of the shard."""
 
 
 class BaseFiles:
-    """The newest base of each table of a shard, in one folder (None: there is none, and nothing is kept)."""
+    """The newest base in each place, in one folder (None: there is none, and nothing is kept)."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder: Final = folder
-        self._mapped: dict[Shard, tuple[bytes, Base]] = {}  # by this process, with the digest
+        self._mapped: dict[Place, Base] = {}  # by this process
 
     @classmethod
     def of_worker(cls) -> "BaseFiles":
@@ -48,45 +49,44 @@ class BaseFiles:
         local = os.environ.get(_LOCAL_DIRS, "").split(",")[0]
         return cls(Path(local, _FOLDER) if local else None)
 
-    def find(self, shard: Shard, recent: bytes) -> Values | None:
-        """Return the values of a shard with these recent rows, if there is a file of their base."""
-        digest = digest_of(recent)
-        held, base = self._mapped.get(shard, (None, None))
-        if base is None or held != digest:
-            base = self._map(shard, digest)
-        return None if base is None else Values(base, recent)
+    def find(self, place: Place, digest: bytes) -> Base | None:
+        """Return the base with this digest, if there is a file of it."""
+        base = self._mapped.get(place)
+        return base if base is not None and base.digest == digest else self._map(place, digest)
 
-    def keep(self, shard: Shard, values: Values) -> Values:
-        """Write the base of a shard to a file, in place of its former one; return the values, with the base
-        in the file unless that failed: then it is read from the state the next time."""
+    def keep(self, place: Place, base: Base) -> Base:
+        """Write a base to a file, in place of the former one.
+
+        Return the base, in the file unless that failed: then it is read from the state the next time.
+        """
         if self._folder is None:
-            return values.stored()
-        path = self._path(shard, values.digest)
-        self._mapped.pop(shard, None)
+            return base.stored()
+        path = self._path(place, base.digest)
+        self._mapped.pop(place, None)
         with suppress(OSError):
             self._folder.mkdir(exist_ok=True)
-            _write(path, values.base)
-            for former in self._folder.glob(f"{_prefix(shard)}*"):
+            _write(path, base)
+            for former in self._folder.glob(f"{_prefix(place)}*"):
                 if former != path:
                     former.unlink(missing_ok=True)
-        base = self._map(shard, values.digest)
-        return values.stored() if base is None else Values(base, values.recent)
+        return self._map(place, base.digest) or base.stored()
 
-    def _map(self, shard: Shard, digest: bytes) -> Base | None:
+    def _map(self, place: Place, digest: bytes) -> Base | None:
         if self._folder is None:
             return None
-        unreadable = OSError, pa.ArrowInvalid, KeyError  # whatever has happened to the file
-        with suppress(*unreadable), pa.memory_map(str(self._path(shard, digest))) as file:
+        unreadable = OSError, ValueError, KeyError  # whatever has happened to the file
+        with suppress(*unreadable), pa.memory_map(str(self._path(place, digest))) as file:
             table = pa.ipc.open_file(file).read_all()
-            size = int((table.schema.metadata or {})[_SIZE])
-            base = Base(table.replace_schema_metadata(None), size)
-            self._mapped[shard] = digest, base
+            metadata = table.schema.metadata or {}
+            replaced = numbers_from_bytes(metadata[_REPLACED])
+            base = Base(table.replace_schema_metadata(None), replaced, digest, int(metadata[_SIZE]))
+            self._mapped[place] = base
             return base
         return None
 
-    def _path(self, shard: Shard, digest: bytes) -> Path:
+    def _path(self, place: Place, digest: bytes) -> Path:
         assert self._folder is not None
-        return self._folder / f"{_prefix(shard)}{digest.hex()}"
+        return self._folder / f"{_prefix(place)}{digest.hex()}"
 
 
 def remove_partial_files(folder: Path) -> None:
@@ -95,8 +95,8 @@ def remove_partial_files(folder: Path) -> None:
         partial.unlink()
 
 
-def _prefix(shard: Shard) -> str:
-    name, number = shard
+def _prefix(place: Place) -> str:
+    name, number = place
     return f"{name}-{number}-"
 
 
@@ -104,7 +104,8 @@ def _write(path: Path, base: Base) -> None:
     """Write a base to a file, all of it or nothing; raises `OSError`."""
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        schema = base.table.schema.with_metadata({_SIZE: str(base.size)})
+        metadata = {_SIZE: b"%d" % base.size, _REPLACED: numbers_to_bytes(base.replaced)}
+        schema = base.table.schema.with_metadata(metadata)
         with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_table(base.table)
         partial.replace(path)

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Index, from_mask, spread, to_mask, to_numbers
+from streaming.common.arrays import Index, are_among, from_mask, spread, to_mask, to_numbers
 from streaming.common.keys import firsts, key_codes
 from streaming.common.pieces import take
 from streaming.packing.superseded import is_commit
+from streaming.state.encoded import is_in
 from streaming.state.layers import Layers
 from streaming.state.ordered import Ranges, is_ordered
 
@@ -28,27 +29,39 @@ def concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
     `entries.table`.
 
     Of a small shard these are all entries, else the entries of the records' groups. Of an ordered base they
-    are only the ones that `_of_base` finds.
+    are only the ones that `_of_ordered` finds.
     """
     if len(entries) <= LOOKED_THROUGH:
         return entries.table, np.arange(len(entries))
     of_groups = records.filter(pc.is_valid(records["group"]))
     groups = pc.unique(of_groups["group"])
-    base = entries.base
-    of_base = _of_base(entries, of_groups) if is_ordered(base) else entries.base_rows("group", groups)
-    return entries.rows(of_base, entries.recent_rows("group", groups))
+    of_bases = [
+        start + _of_base(base, replaced, of_groups, groups)
+        for start, base, replaced in entries.bases_with_replaced()
+    ]
+    return entries.rows(np.concatenate(of_bases), _of_groups(entries.recent, groups))
 
 
-def _of_base(entries: Layers, records: pa.Table) -> Index:
-    """Return the rows of an ordered base that records, all of groups, may change or depend on."""
+def _of_base(base: pa.Table, replaced: Index, records: pa.Table, groups: pa.Array) -> Index:
+    """Return the current rows of a base that records, all of these groups, may change or depend on."""
+    found = _of_ordered(base, replaced, records) if is_ordered(base) else _of_groups(base, groups)
+    return found[~are_among(found, replaced)]
+
+
+def _of_groups(rows: pa.Table, groups: pa.Array) -> Index:
+    return np.flatnonzero(is_in(rows["group"], groups))
+
+
+def _of_ordered(base: pa.Table, replaced: Index, records: pa.Table) -> Index:
+    """Return the rows of an ordered base as `_of_base`, with some of the replaced ones."""
     # a copy of the topic may have a group in two offsets partitions, which makes it two groups
     group_of = key_codes([records["group"], records["source_partition"]])
     first_record = take(records.select(["group", "source_partition"]), firsts(group_of))
-    ranges = Ranges.of(entries.base, first_record["group"], to_numbers(first_record["source_partition"]))
+    ranges = Ranges.of(base, first_record["group"], to_numbers(first_record["source_partition"]))
 
-    first = ranges.first(entries.replaced)
+    first = ranges.first(replaced)
     held = np.flatnonzero(first >= 0)
-    is_hidden = to_mask(take(entries.base.select(["hidden"]), first[held])["hidden"])
+    is_hidden = to_mask(take(base.select(["hidden"]), first[held])["hidden"])
     is_plain = is_commit(records) & ~to_mask(records["is_tombstone"])
     is_whole = np.zeros(len(first), np.bool_)
     is_whole[group_of[~is_plain]] = True
@@ -58,5 +71,4 @@ def _of_base(entries: Layers, records: pa.Table) -> Index:
     commits = records.select(["topic", "partition"]).filter(from_mask(is_plain))
     committed = ranges.places(group_of[is_plain], commits["topic"], to_numbers(commits["partition"]))
     found = np.unique(np.concatenate([first, whole, committed]))
-    is_current = (found >= 0) & ~np.isin(found, entries.replaced, assume_unique=True)
-    return found[is_current]
+    return found[found >= 0]

@@ -1,19 +1,21 @@
-"""A table in two layers: a base that is written rarely, and the changes since it was written.
+"""A table in layers: a base that is written rarely, a second one if the first is large, and the recent rows.
 
-The state of an offsets partition may have many thousands of rows, of which a batch changes a few. In two
-layers, each batch writes only the few; the whole table is written once that costs no more than was saved.
+The state of an offsets partition may have many thousands of rows, of which a batch changes a few. In layers,
+each batch writes only the recent rows: those that changed since the newest base was written. A second base
+has the rows that changed since the first one was written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
 
-from streaming.common.arrays import Index, from_mask
+from streaming.common.arrays import Index, from_mask, merged
 from streaming.common.pieces import take
-from streaming.state.encoded import MANY_ROWS, encoded, is_in, joined, plain, plain_type, with_dictionary
+from streaming.state.encoded import MANY_ROWS, encoded, joined, plain, plain_type, with_dictionary
 from streaming.state.ordered import ORDER, in_order, is_ordered
 
 
@@ -34,20 +36,21 @@ class LayerChange:
 
 @dataclass(frozen=True)
 class Layers:
-    """The rows of `base` except those in `replaced` (their numbers, ascending), and the `recent` rows.
+    """The rows of one or two `bases` except those in `replaced`, and the `recent` rows.
 
-    The columns of `base` may be encoded (`streaming.state.encoded`), and those of `recent` may have
-    dictionaries. `base` and `recent` have no more chunks per column than their bytes need.
+    The rows of the bases are numbered through; `replaced` are such numbers, ascending. The columns of a base
+    may be encoded (`streaming.state.encoded`), and those of `recent` may have dictionaries. No table has more
+    chunks per column than its bytes need.
     """
 
-    base: pa.Table
+    bases: tuple[pa.Table, ...]
     recent: pa.Table
     replaced: Index = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def of(cls, table: pa.Table) -> "Layers":
         """Return a base without changes."""
-        return cls(table.combine_chunks(), table.schema.empty_table())
+        return cls((table.combine_chunks(),), table.schema.empty_table())
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -56,23 +59,23 @@ class Layers:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The current rows: the remaining ones of the base, in its order, then the recent ones.
+        """The current rows: the remaining ones of the bases, in their order, then the recent ones.
 
         Columns are joined one by one, so that only one of them is in memory a third time.
         """
-        if not len(self.recent) and not len(self.replaced):
-            return self._plain(self.base).combine_chunks()
-        if len(self.replaced) == len(self.base):
+        if len(self.bases) == 1 and not len(self.recent) and not len(self.replaced):
+            return self._plain(self.bases[0]).combine_chunks()
+        if len(self) == len(self.recent):
             return self._plain(self.recent).combine_chunks()
         kept = self._kept
         return pa.table([self._joined(name, kept) for name in self.schema.names], schema=self.schema)
 
     def _joined(self, name: str, kept: Index) -> pa.ChunkedArray:
-        parts = take(self.base.select([name]), kept), self.recent.select([name])
+        parts = *self._of_bases(kept, [name]), self.recent.select([name])
         return pa.concat_tables(map(self._plain, parts)).combine_chunks()[name]
 
     def rewritten(self) -> "Layers":
-        """Return the current rows as a base with encoded columns, ordered if it can be (`ordered`).
+        """Return the current rows as one base with encoded columns, ordered if it can be (`ordered`).
 
         Columns are rewritten one by one, so that only one of them is in memory a third time.
         """
@@ -84,30 +87,37 @@ class Layers:
             columns = dict(zip(keys.column_names, keys.columns, strict=True))
         others = {name: self._encoded(name, rows) for name in self.schema.names if name not in columns}
         base = pa.table(columns | others).select(self.schema.names)
-        return Layers(base, self.schema.empty_table())
+        return Layers((base,), self.schema.empty_table())
+
+    def condensed(self) -> "Layers":
+        """Return the layers with the same first base; the newer rows are a second one (see `rewritten`)."""
+        first, *_ = self.bases
+        of_first, of_second = np.split(self.replaced, [np.searchsorted(self.replaced, len(first))])
+        newer = Layers(self.bases[1:], self.recent, of_second - len(first)).rewritten()
+        return Layers((first, *newer.bases), newer.recent, of_first)
 
     def _encoded(self, name: str, rows: Index | None) -> pa.ChunkedArray:
-        """Return rows (None: all) of one column of `base` followed by `recent`."""
-        whole = joined([self.base[name], self.recent[name]], self.schema.field(name).type)
+        """Return rows (None: all) of one column of the bases followed by `recent`."""
+        parts = [part[name] for part in (*self.bases, self.recent)]
+        whole = joined(parts, self.schema.field(name).type)
         return encoded(whole if rows is None else take(pa.table({name: whole}), rows)[name])
 
     def __len__(self) -> int:
         return self._kept_count + len(self.recent)
 
-    def base_rows(self, name: str, values: pa.Array) -> Index:
-        """Return the numbers in `base` of its current rows with one of the values in a column."""
-        is_found = is_in(self.base[name], values)
-        is_found[self.replaced] = False
-        return np.flatnonzero(is_found)
-
-    def recent_rows(self, name: str, values: pa.Array) -> Index:
-        """Return the numbers in `recent` of the rows with one of the values in a column."""
-        return np.flatnonzero(is_in(self.recent[name], values))
+    def bases_with_replaced(self) -> Iterator[tuple[int, pa.Table, Index]]:
+        """Yield the bases, each with the number of its first row before it, and after it the numbers in this
+        base of its replaced rows."""
+        bounds = np.searchsorted(self.replaced, self._starts[1:])
+        for base, start, replaced in zip(
+            self.bases, self._starts, np.split(self.replaced, bounds), strict=True
+        ):
+            yield start, base, replaced - start
 
     def rows(self, of_base: Index, of_recent: Index) -> tuple[pa.Table, Index]:
-        """Return current rows by their numbers in `base` and in `recent`, and their numbers in `table` (not
-        built)."""
-        parts = take(self.base, of_base), take(self.recent, of_recent)
+        """Return current rows by their numbers (ascending) in the bases and in `recent`, and their numbers in
+        `table` (not built)."""
+        parts = *self._of_bases(of_base, self.schema.names), take(self.recent, of_recent)
         found = pa.concat_tables(map(self._plain, parts))
         of_base = of_base - np.searchsorted(self.replaced, of_base)
         of_recent = of_recent + self._kept_count
@@ -116,7 +126,7 @@ class Layers:
     def after(self, changes: Sequence[LayerChange]) -> "Layers":
         """Return the layers after changes of different rows; the same object without changes.
 
-        The base stays the same; the added rows are the last ones.
+        The bases stay the same; the added rows are the last ones.
         """
         if not changes:
             return self
@@ -124,9 +134,9 @@ class Layers:
         of_base, of_recent = np.split(stale, [np.searchsorted(stale, self._kept_count)])
         is_left = np.ones(len(self.recent), dtype=bool)
         is_left[of_recent - self._kept_count] = False
-        replaced = np.sort(np.concatenate([self.replaced, self._in_base(of_base)]))
+        replaced = merged([self.replaced, self._in_base(of_base)])
         rows = [self.recent.filter(from_mask(is_left)), *(change.added for change in changes)]
-        return Layers(self.base, self._recent(rows), replaced)
+        return Layers(self.bases, self._recent(rows), replaced)
 
     def _recent(self, parts: Sequence[pa.Table]) -> pa.Table:
         """Return tables, one after the other, as recent rows."""
@@ -139,24 +149,39 @@ class Layers:
         return pa.table(columns, names)
 
     def _in_base(self, numbers: Index) -> Index:
-        """Return the numbers in the base of n of its remaining rows, from their numbers in `table`."""
+        """Return the numbers in the bases of n of their remaining rows, from their numbers in `table`."""
         left_before = self.replaced - np.arange(len(self.replaced))
         rows: Index = numbers + np.searchsorted(left_before, numbers, side="right")
         return rows
 
+    def _of_bases(self, rows: Index, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows with these numbers (ascending) of each base."""
+        bounds = np.searchsorted(rows, self._starts[1:])
+        for base, start, own in zip(self.bases, self._starts, np.split(rows, bounds), strict=True):
+            yield take(base.select(columns), own - start)
+
+    @property
+    def _starts(self) -> list[int]:
+        """The number of the first row of each base."""
+        return [0, *accumulate(map(len, self.bases[:-1]))]
+
+    @property
+    def _base_rows(self) -> int:
+        return sum(map(len, self.bases))
+
     @property
     def _kept_count(self) -> int:
-        return len(self.base) - len(self.replaced)
+        return self._base_rows - len(self.replaced)
 
     @property
     def _current(self) -> Index:
-        """The numbers of the current rows in `base` followed by `recent`."""
-        return np.concatenate([self._kept, len(self.base) + np.arange(len(self.recent))])
+        """The numbers of the current rows in the bases followed by `recent`."""
+        return np.concatenate([self._kept, self._base_rows + np.arange(len(self.recent))])
 
     @property
     def _kept(self) -> Index:
-        """The numbers of the current rows of the base."""
-        is_kept = np.ones(len(self.base), dtype=bool)
+        """The numbers of the current rows of the bases."""
+        is_kept = np.ones(self._base_rows, dtype=bool)
         is_kept[self.replaced] = False
         return np.flatnonzero(is_kept)
 

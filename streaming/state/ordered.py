@@ -88,7 +88,12 @@ def _numbers(base: pa.Table, name: str) -> Codes:
 
 def _codes(base: pa.Table, name: str, texts: pa.ChunkedArray) -> Index:
     """Return the codes of texts; -1 for those that the base lacks."""
-    return numbers_or(pc.index_in(texts, value_set=base[name].chunk(0).dictionary), -1)
+    wanted = texts.combine_chunks().dictionary_encode()
+    # each text of the base is looked up among the few wanted ones: numbering the others takes longer
+    found = numbers_or(pc.index_in(base[name].chunk(0).dictionary, value_set=wanted.dictionary), -1)
+    codes = np.full(len(wanted.dictionary) + 1, -1)
+    codes[found[found >= 0]] = np.flatnonzero(found >= 0)
+    return codes[numbers_or(wanted.indices, -1)]
 
 
 def _narrowed(numbers: Codes, start: Index, stop: Index, wanted: Index) -> tuple[Index, Index]:

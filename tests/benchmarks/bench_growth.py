@@ -193,7 +193,7 @@ def steps_alone(case: Case) -> tuple[dict[str, float], int]:
     live = replace(case.filling, records=case.keys)
     for partition, records in shard_records(case, live, case.keys, offset):
         shards[partition] = Values.of(replay(Shard.empty(), records)[0].entries)
-    value_bytes = sum(values.base.size for values in shards.values())
+    value_bytes = sum(values.bases[0].size for values in shards.values())
     seconds: dict[str, list[float]] = defaultdict(list)
     for number in range(PASSES + 5):
         offset += case.keys + case.small

@@ -30,7 +30,7 @@ from streaming.packing.shards import Shards
 from streaming.spark import shard_replay, task_files
 from streaming.spark.base_files import BaseFiles
 from streaming.spark.shard_results import ShardResults
-from streaming.state import concerned, encoded, layers
+from streaming.state import concerned, encoded, layers, stored
 from streaming.tables import change_files, folding
 from streaming.tables.files import NewFiles
 from streaming.tables.tables import Tables
@@ -58,6 +58,7 @@ SMALL = (
     (folding, "_FEW_BYTES", 600),
     (folding, "_PORTION_BYTES", 2_000),
     (pieces, "VALUE_BYTES", 700),
+    (stored, "_SECOND_BASE_BYTES", 500),
 )
 """Sizes with which a few records need several of everything."""
 LARGE_SHARDS = ((concerned, "LOOKED_THROUGH", 0), (encoded, "_LEAST_REPEATED", 0), (layers, "MANY_ROWS", 0))

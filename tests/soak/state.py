@@ -1,5 +1,6 @@
 """What is left in the state of a job that was stopped, read from its checkpoint by Spark's own reader."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from streaming.jvm.jars import ensure_jars
 from streaming.settings.reading import read_settings
 from streaming.spark.processor import PIECES
 from streaming.spark.session import start_session
-from streaming.state.stored import Values
+from streaming.state.stored import Values, digests_of
 
 TABLES: Final = ("entries", "group_records")
 
@@ -42,7 +43,11 @@ def _rows(spark: SparkSession, checkpoint: Path, name: str) -> int:
     for row in held.select("key.shard", "user_map_key.*", "user_map_value.data").toLocalIterator():
         values.setdefault((row["shard"], row["name"]), {})[row["place"]] = bytes(row["data"])
     whole = {key: b"".join(pieces[place] for place in sorted(pieces)) for key, pieces in values.items()}
-    bases = {shard: data for (shard, of), data in whole.items() if of == name}
-    return sum(
-        len(Values.read(base, whole[shard, f"{name}_recent"]).layers()) for shard, base in bases.items()
-    )
+    shards = {shard for shard, of in whole if of == name}
+    return sum(len(_values(whole, shard, name).layers()) for shard in shards)
+
+
+def _values(whole: Mapping[tuple[int, str], bytes], shard: int, name: str) -> Values:
+    recent = whole[shard, f"{name}_recent"]
+    names = [name, f"{name}_second"][: len(digests_of(recent))]
+    return Values.read([whole[shard, of] for of in names], recent)

@@ -2,6 +2,7 @@
 
 import errno
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from streaming.common.arrays import no_rows
 from streaming.model.schemas import ENTRIES
 from streaming.spark.base_files import BaseFiles
 from streaming.state.layers import LayerChange, Layers
-from streaming.state.stored import Values
+from streaming.state.stored import Base, Values
 
 SHARD = ("entries", 7)
 SCHEMA = pa.schema([("key", pa.int64()), ("name", pa.string()), ("never", pa.int32())])
@@ -34,13 +35,19 @@ REWRITTEN = after(SECOND, rows(range(20_000, 60_000), "other"))
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    assert SECOND.digest == FIRST.digest != REWRITTEN.digest
+    assert SECOND.bases == FIRST.bases != REWRITTEN.bases
     return tmp_path / "bases"
 
 
 def found_in(files: BaseFiles, values: Values, shard: tuple[str, int] = SHARD) -> pa.Table | None:
-    found = files.find(shard, values.recent)
-    return None if found is None else found.layers().table
+    [base] = values.bases
+    found = files.find(shard, base.digest)
+    return None if found is None else replace(values, bases=(found,)).layers().table
+
+
+def kept_in(files: BaseFiles, values: Values, shard: tuple[str, int] = SHARD) -> Values:
+    [base] = values.bases
+    return replace(values, bases=(files.keep(shard, base),))
 
 
 def files_in(folder: Path) -> list[str]:
@@ -48,25 +55,26 @@ def files_in(folder: Path) -> list[str]:
 
 
 def test_every_worker_finds_a_base_that_one_has_kept(folder: Path) -> None:
-    kept = BaseFiles(folder).keep(SHARD, FIRST)
+    kept = kept_in(BaseFiles(folder), FIRST)
     assert kept.layers().table == FIRST.layers().table
-    assert kept.base.size == FIRST.base.size
-    assert kept.base.data is None
+    [base], [first] = kept.bases, FIRST.bases
+    assert (base.size, base.digest) == (first.size, first.digest)
+    assert base.data is None
     for files in (BaseFiles(folder), BaseFiles(folder)):
         assert found_in(files, SECOND) == SECOND.layers().table
-        found = files.find(SHARD, FIRST.recent)
+        found = files.find(SHARD, first.digest)
         assert found is not None
-        assert found.base.table.schema == FIRST.base.table.schema, "columns stay encoded"
+        assert found.table.schema == first.table.schema, "columns stay encoded"
 
 
 def test_its_memory_is_that_of_the_file(folder: Path) -> None:
     """So it is shared between workers, and is no heap of any of them."""
-    BaseFiles(folder).keep(SHARD, FIRST)
+    kept_in(BaseFiles(folder), FIRST)
     before = pa.total_allocated_bytes()
     files = BaseFiles(folder)
-    found = files.find(SHARD, FIRST.recent)
+    found = files.find(SHARD, FIRST.bases[0].digest)
     assert found is not None
-    assert pa.total_allocated_bytes() - before < found.base.table.nbytes / 10
+    assert pa.total_allocated_bytes() - before < found.table.nbytes / 10
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(folder) in line]
     assert len(mapped) > 0
 
@@ -74,11 +82,11 @@ def test_its_memory_is_that_of_the_file(folder: Path) -> None:
 def test_a_base_is_found_for_no_other_state_than_its_own(folder: Path) -> None:
     """A batch that wrote a new base was taken back; what was kept before it is not taken for the new one."""
     files = BaseFiles(folder)
-    files.keep(SHARD, FIRST)
+    kept_in(files, FIRST)
     assert found_in(files, REWRITTEN) is None
     assert found_in(files, FIRST, ("entries", 77)) is None
     assert found_in(files, FIRST, ("group_records", 7)) is None
-    files.keep(SHARD, REWRITTEN)
+    kept_in(files, REWRITTEN)
     assert found_in(files, SECOND) is None
     assert found_in(files, REWRITTEN) == REWRITTEN.layers().table
 
@@ -87,15 +95,15 @@ def test_one_file_is_kept_of_each_table_of_a_shard(folder: Path) -> None:
     files = BaseFiles(folder)
     for values in (FIRST, REWRITTEN):
         for shard in (("entries", 77), ("group_records", 7), SHARD):
-            files.keep(shard, values)
+            kept_in(files, values, shard)
     assert len(files_in(folder)) == 3
     assert found_in(BaseFiles(folder), REWRITTEN, ("entries", 77)) == REWRITTEN.layers().table
 
 
 def test_a_base_stays_readable_when_another_worker_has_replaced_it(folder: Path) -> None:
     one, other = BaseFiles(folder), BaseFiles(folder)
-    held = one.keep(SHARD, FIRST)
-    other.keep(SHARD, REWRITTEN)
+    held = kept_in(one, FIRST)
+    kept_in(other, REWRITTEN)
     assert len(files_in(folder)) == 1
     assert held.layers().table == FIRST.layers().table
     assert found_in(one, SECOND) == SECOND.layers().table, "it is still mapped"
@@ -104,17 +112,17 @@ def test_a_base_stays_readable_when_another_worker_has_replaced_it(folder: Path)
 
 @pytest.mark.parametrize("size", [0, 7, 1_000, -1])
 def test_a_file_that_was_damaged_is_not_found_and_is_written_again(folder: Path, size: int) -> None:
-    BaseFiles(folder).keep(SHARD, FIRST)
+    kept_in(BaseFiles(folder), FIRST)
     [file] = folder.iterdir()
     file.write_bytes(file.read_bytes()[:size])
     files = BaseFiles(folder)
     assert found_in(files, SECOND) is None
-    assert files.keep(SHARD, FIRST).layers().table == FIRST.layers().table
+    assert kept_in(files, FIRST).layers().table == FIRST.layers().table
     assert found_in(BaseFiles(folder), SECOND) == SECOND.layers().table
 
 
 def test_a_file_of_something_else_is_not_found(folder: Path) -> None:
-    BaseFiles(folder).keep(SHARD, FIRST)
+    kept_in(BaseFiles(folder), FIRST)
     [file] = folder.iterdir()
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         writer.write_table(rows(range(3)))
@@ -126,14 +134,14 @@ def test_without_room_it_is_read_from_the_state_the_next_time(
     folder: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = BaseFiles(folder)
-    files.keep(SHARD, FIRST)
+    kept_in(files, FIRST)
 
     def refuse(self: Path, target: object) -> None:
         raise OSError(number, "refused")
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", refuse)
-        kept = files.keep(SHARD, REWRITTEN)
+        kept = kept_in(files, REWRITTEN)
     assert kept.layers().table == REWRITTEN.layers().table
     assert found_in(files, REWRITTEN) is None
     assert len(files_in(folder)) == 1, "nothing of the attempt is left, and the former one may still be used"
@@ -145,24 +153,32 @@ def test_a_file_that_cannot_be_written_to_its_end_is_not_left_behind(folder: Pat
     files = BaseFiles(folder)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
     try:
-        assert files.keep(SHARD, large).layers().table == large.layers().table
+        assert kept_in(files, large).layers().table == large.layers().table
         assert found_in(files, large) is None
         assert files_in(folder) == []
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    files.keep(SHARD, large)
+    kept_in(files, large)
     assert found_in(BaseFiles(folder), large) == large.layers().table
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
     files = BaseFiles(None)
-    assert files.keep(SHARD, FIRST).layers().table == FIRST.layers().table
+    assert kept_in(files, FIRST).layers().table == FIRST.layers().table
     assert found_in(files, FIRST) is None
+
+
+def test_a_second_base_keeps_the_numbers_of_the_rows_that_it_replaces(folder: Path) -> None:
+    replaced = np.array([3, 9_999, 2**31 - 1])
+    base = Base.written(rows(range(10)), replaced)
+    for found in (BaseFiles(folder).keep(SHARD, base), BaseFiles(folder).find(SHARD, base.digest)):
+        assert found is not None
+        assert found.replaced.tolist() == replaced.tolist()
 
 
 def test_an_empty_table_is_kept_like_others(folder: Path) -> None:
     empty = Values.of(Layers.of(no_rows(ENTRIES)))
-    assert BaseFiles(folder).keep(SHARD, empty).layers().table == no_rows(ENTRIES)
+    assert kept_in(BaseFiles(folder), empty).layers().table == no_rows(ENTRIES)
     assert found_in(BaseFiles(folder), empty) == no_rows(ENTRIES)
 
 
@@ -171,11 +187,11 @@ def test_workers_use_the_folder_of_the_job_or_the_first_one_of_spark(
 ) -> None:
     monkeypatch.delenv("SPARK_OFFSETLAKE_BASES", raising=False)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
-    BaseFiles.of_worker().keep(SHARD, FIRST)
+    kept_in(BaseFiles.of_worker(), FIRST)
     assert len(files_in(tmp_path / "offsetlake-bases")) == 1
     monkeypatch.setenv("SPARK_OFFSETLAKE_BASES", str(tmp_path / "of-the-job"))
     assert found_in(BaseFiles.of_worker(), FIRST) is None
-    BaseFiles.of_worker().keep(SHARD, FIRST)
+    kept_in(BaseFiles.of_worker(), FIRST)
     assert len(files_in(tmp_path / "of-the-job")) == 1
     for name in ("SPARK_OFFSETLAKE_BASES", "SPARK_LOCAL_DIRS"):
         monkeypatch.delenv(name)

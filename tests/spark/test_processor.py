@@ -20,6 +20,7 @@ from streaming.packing.unpacking import PackedBlocks
 from streaming.spark import shard_replay
 from streaming.spark.base_files import BaseFiles
 from streaming.spark.processor import ReplayShard
+from streaming.state import stored
 from streaming.state.arrow_stream import widen
 from streaming.state.replay import Shard, replay
 from tests.benchmarks.bench_growth import Case, shard_records
@@ -43,10 +44,15 @@ def bases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
     return before_batch
 
 
-def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
+@pytest.mark.parametrize("second_base_bytes", [0, 100_000_000])
+def test_every_batch_gives_what_a_replay_in_memory_gives(
+    bases: Any, second_base_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "_SECOND_BASE_BYTES", second_base_bytes)
+    monkeypatch.setattr(pieces, "VALUE_BYTES", VALUE)
     operator = TwsTester(ReplayShard())
     shards = {key: Shard.empty() for key in shard_keys(CASE.shards.state_partitions)}
-    written_bases = set()
+    written_bases, second_bases = set(), set()
     for number in range(20):
         bases(number)
         for key, records in batch(number):
@@ -57,8 +63,13 @@ def test_every_batch_gives_what_a_replay_in_memory_gives(bases: Any) -> None:
             assert totals_from_json(result["totals"]) == totals
             found = widen(codec.from_bytes(result["changes"]), CHANGES_IN_BATCH)
             assert found.sort_by(KEYS).equals(changes.sort_by(KEYS))
-            written_bases.add(operator.peekMapState("pieces", key)["entries", 0])
-    assert len(written_bases) > 2 * CASE.partitions, "no base was written anew: nothing was tested"
+            written = operator.peekMapState("pieces", key)
+            written_bases.add(written["entries", 0])
+            second_bases.add(written.get(("entries_second", 0)))
+    assert len(written_bases) > 2 * CASE.partitions, "no base was written again: nothing was tested"
+    if not second_base_bytes:
+        assert len(second_bases) > 3 * CASE.partitions, "no second base was written"
+        assert {(b"", 0), None} < second_bases, "no second base was dropped"
 
 
 @pytest.mark.parametrize("count", [1, 60, 3_000])

@@ -56,8 +56,9 @@ def test_each_rewritten_base_with_dictionaries_is_ordered(first: list[Key], batc
         table = layers.table
         assert dict(zip(keys_of(table), table["value"].to_pylist(), strict=True)) == expected
         assert table.schema == SCHEMA
-        if is_ordered(layers.base):
-            assert in_order(layers.base).tolist() == [*range(len(expected))]
+        [base] = layers.bases
+        if is_ordered(base):
+            assert in_order(base).tolist() == [*range(len(expected))]
 
 
 @given(
@@ -66,10 +67,10 @@ def test_each_rewritten_base_with_dictionaries_is_ordered(first: list[Key], batc
     replaced=st.sets(st.integers(0, 9)),
 )
 def test_rows_are_found_by_group_and_by_key(keys: list[Key], wanted: list[Key], replaced: set[int]) -> None:
-    base = Layers.of(to_table(keys)).rewritten().base
+    [base] = Layers.of(to_table(keys)).rewritten().bases
     if not is_ordered(base):
         return
-    held = keys_of(Layers(base, SCHEMA.empty_table()).table)
+    held = keys_of(Layers((base,), SCHEMA.empty_table()).table)
     asked = to_table([*wanted, ("another", 0, "t", 0), ("g", 1, "t", 0), ("g", 0, "another", 0)])
     partitions, placed = (asked[name].to_numpy() for name in ("partition", "source_partition"))
     ranges = Ranges.of(base, asked["group"], placed)
@@ -88,9 +89,9 @@ def test_rows_are_found_by_group_and_by_key(keys: list[Key], wanted: list[Key], 
 def test_rows_with_numbers_of_many_bits_are_ordered(odd: int) -> None:
     groups = [f"group {number}" for number in range(40)]
     keys = [(group, placed, "t", number) for number in (odd, 0) for placed in (2**30, 0) for group in groups]
-    base = Layers.of(to_table(keys)).rewritten().base
+    [base] = Layers.of(to_table(keys)).rewritten().bases
     assert is_ordered(base)
-    rows = keys_of(Layers(base, SCHEMA.empty_table()).table)
+    rows = keys_of(Layers((base,), SCHEMA.empty_table()).table)
     assert rows == sorted(keys, key=lambda key: (groups.index(key[0]), *key[1:]))
 
 
@@ -98,7 +99,8 @@ def test_a_base_that_is_read_from_many_record_batches_is_ordered(monkeypatch: py
     monkeypatch.setattr(codec, "_WRITTEN_ROWS", 7)
     keys = [(f"g{number % 9}", number % 3, f"t{number % 5}", number) for number in range(100)]
     written = Values.of(Layers.of(to_table(keys)))
-    assert written.base.data is not None
-    base = Values.read(written.base.data, written.recent).layers().base
+    data = written.bases[0].data
+    assert data is not None
+    [base] = Values.read([data], written.recent).layers().bases
     assert is_ordered(base)
     assert in_order(base).tolist() == [*range(100)]

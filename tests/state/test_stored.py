@@ -1,4 +1,4 @@
-"""Tables in two layers: the rows are those of a plain table, and what is written is in proportion."""
+"""Tables in layers: the rows are those of a plain table, and the bytes written are in proportion."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from streaming.common.arrays import Index
 from streaming.state import layers as layers_module
-from streaming.state.encoded import plain
+from streaming.state import stored
+from streaming.state.encoded import is_in, plain
 from streaming.state.layers import LayerChange, Layers
 from streaming.state.stored import MIXED, MixedStateError, Values
 
@@ -45,18 +46,35 @@ def changed(layers: Layers, removed: frozenset[int], added: dict[int, bytes]) ->
 
 
 def rows_with(layers: Layers, keys: pa.Array) -> tuple[pa.Table, Index]:
-    return layers.rows(layers.base_rows("key", keys), layers.recent_rows("key", keys))
+    def places(rows: pa.Table) -> Index:
+        return np.flatnonzero(is_in(rows["key"], keys))
+
+    of_bases = [
+        start + np.setdiff1d(places(base), replaced) for start, base, replaced in layers.bases_with_replaced()
+    ]
+    return layers.rows(np.concatenate(of_bases), places(layers.recent))
+
+
+def streams(values: Values) -> list[pa.Buffer]:
+    return [base.data for base in values.bases if base.data is not None]
+
+
+def written_by(before: Values, after: Values) -> int:
+    """Bytes of the values that differ."""
+    return len(after.recent) + sum(base.size for base in after.bases if base not in before.bases)
 
 
 def random_payload(batch: int, key: int, size: int = 40) -> bytes:
     return np.random.default_rng((batch, key)).bytes(size)
 
 
-@pytest.fixture(params=["few rows", "many rows"], autouse=True, scope="module")
-def many_rows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test holds for recent rows with and without dictionaries."""
+@pytest.fixture(params=["few rows", "many rows", "second bases"], autouse=True, scope="module")
+def kind_of_layers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test holds for recent rows with and without dictionaries, and with and without second bases."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers_module, "MANY_ROWS", 0 if request.param == "many rows" else 1_000_000)
+        if request.param == "second bases":
+            patch.setattr(stored, "_SECOND_BASE_BYTES", 0)
         yield
 
 
@@ -80,12 +98,13 @@ def test_rows_left_alone_keep_their_order() -> None:
 
 
 @given(start=KEYS, changes=CHANGES, wanted=KEYS)
-def test_rows_with_some_values_are_found_in_both_layers(
+def test_rows_with_some_values_are_found_in_all_layers(
     start: frozenset[int], changes: list[Change], wanted: frozenset[int]
 ) -> None:
     layers = Layers.of(to_table(dict.fromkeys(start, b"")))
-    for removed, touched in changes:
+    for batch, (removed, touched) in enumerate(changes):
         layers = changed(layers, removed, dict.fromkeys(touched, b"new"))
+        layers = layers.condensed() if batch % 3 == 1 else layers
     found, numbers = rows_with(layers, pa.array(sorted(wanted), pa.int64()))
     assert set(found["key"].to_pylist()) == wanted & rows_of(layers.table).keys()
     assert found.equals(layers.table.take(numbers))
@@ -97,7 +116,7 @@ def test_rows_are_found_in_a_base_that_no_one_array_can_hold() -> None:
     chunk = to_table({number: b"%04d" % number * 1024 for number in range(1_000)})
     base = pa.concat_tables([chunk] * 600)
     change = LayerChange(np.array([7, 599_007]), to_table({7: b"new"}))
-    layers = Layers(base, SCHEMA.empty_table()).after([change])
+    layers = Layers((base,), SCHEMA.empty_table()).after([change])
     found, numbers = rows_with(layers, pa.array([7]))
     assert found["payload"].to_pylist() == [b"0007" * 1024] * 598 + [b"new"]
     assert numbers.tolist()[::598] == [1_006, 599_998]
@@ -106,14 +125,13 @@ def test_rows_are_found_in_a_base_that_no_one_array_can_hold() -> None:
 def test_few_changes_of_many_rows_write_little() -> None:
     count, batches, touched = 20_000, 200, 100
     values = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(count)})))
-    whole, written, bases = values.base.size, 0, 0
+    whole, written, bases = values.bases[0].size, 0, 0
     for batch in range(1, batches + 1):
         added = {(batch * touched + key) * 7919 % count: random_payload(batch, key) for key in range(touched)}
         after = values.updated(changed(values.layers(), frozenset(), added))
-        if after.base is not values.base:
-            written, bases = written + after.base.size, bases + 1
-        else:
-            written += len(after.recent)
+        if after.bases[0] is not values.bases[0]:
+            bases += 1
+        written += written_by(values, after)
         values = after
     assert bases > 1
     assert written < 0.2 * batches * whole
@@ -128,7 +146,7 @@ def test_bases_written_in_one_batch_are_not_all_written_again_in_one_batch() -> 
         for batch in count(1):
             added = {(batch * 10 + key) % 1_000: random_payload(batch, key) for key in range(10)}
             after = values.updated(changed(values.layers(), frozenset(), added))
-            if after.base is not values.base:
+            if after.bases[0] is not values.bases[0]:
                 return batch
             values = after
         raise AssertionError
@@ -140,7 +158,8 @@ def test_nothing_of_the_changes_is_kept_beside_a_new_base() -> None:
     values = Values.of(Layers.of(to_table({1: b"a"})))
     after = values.updated(changed(values.layers(), frozenset(), {1: b"b", 2: b"c"}))
     assert len(after.layers().recent) == len(after.layers().replaced) == 0
-    assert rows_of(after.layers().base) == {1: b"b", 2: b"c"}
+    [base] = after.layers().bases
+    assert rows_of(base) == {1: b"b", 2: b"c"}
 
 
 def test_a_base_that_is_not_that_of_the_recent_rows_is_refused() -> None:
@@ -150,9 +169,8 @@ def test_a_base_that_is_not_that_of_the_recent_rows_is_refused() -> None:
         Values.of(Layers.of(to_table(dict(some)))) for some in (rows.items(), [*rows.items()][::-1])
     )
     after = second.updated(changed(second.layers(), frozenset(), {7: b"changed"}))
-    assert after.base is second.base
-    assert first.base.data is not None
-    assert second.base.data is not None
-    assert rows_of(Values.read(second.base.data, after.recent).layers().table) == rows | {7: b"changed"}
+    _, *later = own = streams(after)
+    assert after.bases[0] is second.bases[0]
+    assert rows_of(Values.read(own, after.recent).layers().table) == rows | {7: b"changed"}
     with pytest.raises(MixedStateError, match=MIXED):
-        Values.read(first.base.data, after.recent)
+        Values.read([*streams(first), *later], after.recent)

@@ -79,10 +79,11 @@ def write_state(root: Path) -> None:
     added = pa.Table.from_pylist([_entry(BILLING, 3)], ENTRIES)
     after = layers.after([LayerChange(np.array([0]), added)])
     values = before.updated(after)
-    assert values.base is before.base, "the base is large enough for the change to be kept beside it"
+    [base] = values.bases
+    assert base is before.bases[0], "the base is large enough for the change to be kept beside it"
     root.mkdir(parents=True)
-    assert values.base.data is not None
-    (root / "entries").write_bytes(values.base.data)
+    assert base.data is not None
+    (root / "entries").write_bytes(base.data)
     (root / "entries_recent").write_bytes(values.recent)
 
 

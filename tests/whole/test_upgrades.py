@@ -84,7 +84,8 @@ def test_tables_are_read_appended_to_and_folded_after_an_upgrade(kept: Path) -> 
 
 
 def test_state_is_read_and_gone_on_from(kept: Path) -> None:
-    values = Values.read(*[(kept / "state" / name).read_bytes() for name in ("entries", "entries_recent")])
+    base, recent = [(kept / "state" / name).read_bytes() for name in ("entries", "entries_recent")]
+    values = Values.read([base], recent)
     layers = values.layers()
     committed = {
         (row["group"], row["topic"], row["partition"]): row["committed_offset"]
@@ -151,7 +152,7 @@ def test_state_value_of_another_format_is_refused(tmp_path: Path) -> None:
     other = codec.from_bytes(recent)
     named = {**other.schema.metadata, b"offsetlake.format": b"%d" % (STATE_FORMAT + 1)}
     with pytest.raises(OtherFormatError, match="A newer offsetlake wrote it"):
-        Values.read(base, codec.to_bytes(other.replace_schema_metadata(named))).layers()
+        Values.read([base], codec.to_bytes(other.replace_schema_metadata(named))).layers()
 
 
 class CheckpointOf(Checkpoint):
