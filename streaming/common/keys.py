@@ -71,6 +71,17 @@ def of_used(codes: Index, values: pa.Array) -> tuple[Index, pa.Array]:
     return np.append(np.cumsum(is_used) - 1, -1)[codes], values.filter(from_mask(is_used))
 
 
+def without_unused(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return a column whose dictionary has no text that does not occur."""
+    indices = column.indices
+    codes, texts = of_used(
+        numbers_or(indices, -1) if indices.null_count else to_numbers(indices), column.dictionary
+    )
+    if len(texts) == len(column.dictionary):
+        return column
+    return pa.DictionaryArray.from_arrays(from_numbers(codes.astype(np.int32), codes >= 0), texts)
+
+
 def firsts(codes: Index) -> Index:
     """Return for each code the index of the first of n rows with it (k int64). Codes are 0 to k - 1, each at
     least once.
@@ -147,6 +158,12 @@ class Numbering:
 
 
 def _places(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> Index:
+    """Return the indexes of n values among distinct ones; -1: null, or not among them."""
+    if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
+        if not (chunks := column.unify_dictionaries().chunks):
+            return np.empty(0, np.int64)
+        of_texts = np.append(_places(chunks[-1].dictionary, values), -1)  # the last element is for null
+        return np.concatenate([of_texts[numbers_or(chunk.indices, -1)] for chunk in chunks])
     return numbers_or(pc.index_in(column, value_set=values), -1)
 
 

@@ -65,13 +65,21 @@ def joined(tables: Iterable[pa.Table], most_bytes: int = PIECE_BYTES) -> Iterato
     """Concatenate consecutive tables of one schema while they have at most `most_bytes` together."""
     held, size = list[pa.Table](), 0
     for table in tables:
-        if held and size + table.nbytes > most_bytes:
+        own = plain_bytes(table)
+        if held and size + own > most_bytes:
             yield pa.concat_tables(held)
             held, size = [], 0
         held.append(table)
-        size += table.nbytes
+        size += own
     if held:
         yield pa.concat_tables(held)
+
+
+def plain_bytes(table: pa.Table) -> int:
+    """Return the size of a table, at least as large as if it had plain texts instead of dictionaries."""
+    encoded = [column for column in table.columns if pa.types.is_dictionary(column.type)]
+    size: int = table.nbytes
+    return size + sum(_decoded_bytes(chunk) for column in encoded for chunk in column.chunks)
 
 
 def row_bytes(table: pa.Table) -> Index:
@@ -113,6 +121,11 @@ def _take(schema: pa.Schema, batches: list[pa.RecordBatch], rows: Index) -> pa.T
     ]
     places = np.where(rows >= 0, np.searchsorted(wanted, rows), rows)
     return pa.Table.from_batches(found, schema).take(_nullable(places))
+
+
+def _decoded_bytes(column: pa.DictionaryArray) -> int:
+    lengths = to_numbers(pc.binary_length(column.dictionary))
+    return int(lengths[to_numbers(column.indices.drop_null())].sum())
 
 
 def _value_bytes(array: pa.Array) -> Index:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.common.arrays import Mask, from_numbers, numbers_or, to_mask, to_numbers
-from streaming.common.keys import of_used
+from streaming.common.arrays import Mask, to_mask, to_numbers
+from streaming.common.keys import without_unused
 from streaming.common.pieces import PIECE_BYTES, ranges
 
 _MOST_BYTES: Final = 2**30
@@ -44,7 +44,7 @@ def with_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = column.dictionary_encode()
     if not pa.types.is_dictionary(column.type):
         return combined(column)
-    whole = _without_unused(combined(column.unify_dictionaries()).chunk(0))
+    whole = without_unused(combined(column.unify_dictionaries()).chunk(0))
     one = pa.chunked_array([whole])
     is_repeated = len(whole) >= _LEAST_REPEATED * len(whole.dictionary)
     return one if is_repeated else combined(without_dictionary(one))
@@ -100,17 +100,6 @@ def is_in(column: pa.ChunkedArray, values: pa.Array) -> Mask:
 def combined(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column with as few chunks as possible."""
     return pa.table([column], [""]).combine_chunks().column(0)
-
-
-def _without_unused(column: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Return a column whose dictionary has no text that does not occur."""
-    indices = column.indices
-    codes, texts = of_used(
-        numbers_or(indices, -1) if indices.null_count else to_numbers(indices), column.dictionary
-    )
-    if len(texts) == len(column.dictionary):
-        return column
-    return pa.DictionaryArray.from_arrays(from_numbers(codes.astype(np.int32), codes >= 0), texts)
 
 
 def _decoded(column: pa.DictionaryArray) -> list[pa.Array]:

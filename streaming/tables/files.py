@@ -32,6 +32,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from streaming.common.conf_dir import whole_path
+from streaming.common.keys import without_unused
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.tables.bounds import greatest_bound, least_bound
@@ -297,6 +298,7 @@ def _write(
     name: str = "",
 ) -> None:
     path = f"{folder}{_PREFIX}{name}{uuid4()}.zstd.parquet"
+    rows = _with_own_texts(rows, row_group_rows)
     with new.output(path) as file:
         pq.write_table(rows, file, **arrow_options(rows.schema) | {"row_group_size": row_group_rows})
         size = file.tell()
@@ -312,6 +314,16 @@ def _write(
     )
 
 
+def _with_own_texts(rows: pa.Table, row_group_rows: int) -> pa.Table:
+    """Return rows with a dictionary for each row group, since Arrow writes all texts of a dictionary."""
+    for place, column in enumerate(rows.columns):
+        if pa.types.is_dictionary(column.type):
+            starts = range(0, len(column), row_group_rows)
+            parts = [without_unused(column.slice(start, row_group_rows).combine_chunks()) for start in starts]
+            rows = rows.set_column(place, rows.field(place), pa.chunked_array(parts, column.type))
+    return rows
+
+
 # --- statistics in the log -------------------------------------------------------------------------------
 
 
@@ -324,7 +336,7 @@ def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
     bounds = {
         column: (_least(found["min"].as_py()), _greatest(found["max"].as_py()))
         for column in columns
-        if nulls[column] < len(rows) and (found := pc.min_max(rows[column]))
+        if nulls[column] < len(rows) and (found := pc.min_max(_distinct(rows[column])))
     }
     return {
         "numRecords": len(rows),
@@ -332,6 +344,12 @@ def statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
         "maxValues": {column: greatest for column, (_, greatest) in bounds.items()},
         "nullCount": nulls,
     }
+
+
+def _distinct(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return the texts of a column with dictionaries that occur in it; any other column as it is."""
+    kind = column.type
+    return pc.unique(column).cast(kind.value_type) if pa.types.is_dictionary(kind) else column
 
 
 def statistics_text(rows: pa.Table, columns: Sequence[str]) -> str:

@@ -21,8 +21,10 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
 
 from streaming.common.arrays import from_numbers, from_texts, no_rows, to_numbers, where
 from streaming.common.keys import KEY_NAMES, Numbering, key_codes, leading, ranks
@@ -31,7 +33,7 @@ from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import CORES, ROW_GROUP_ROWS, NewFiles, removal, write_files
-from streaming.tables.select import Queryable, cast, is_of_topics, is_one_of, names, select, stream
+from streaming.tables.select import Queryable, cast, explained, is_of_topics, is_one_of, names, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
 """The application id under which a folded table keeps its mark."""
@@ -56,6 +58,11 @@ _FILE_BYTES: Final = PIECE_BYTES
 
 _ROWS_AT_ONCE: Final = 1_000_000
 """More rows are read bucket by bucket: the result of a query is in memory twice until it is converted."""
+
+_MOST_BYTES_OF_REPEATED: Final = 4
+"""Texts that take at most so many bytes each in a file repeat so often that dictionaries save time."""
+
+_BATCH_ROWS: Final = 32 * 1024  # with 32 KB of metadata each below 2 GiB, the limit of a text array
 
 _AT_ONCE: Final = 4
 """Portions folded in parallel at most; each takes memory of its own."""
@@ -392,16 +399,13 @@ class _Fold:
         in one table or in several of at most `_FILE_BYTES`, each sorted by group if its files have many
         rows."""
         schema = ROWS[self.wanted.name].append(BUCKET)
-        held = joined(self._base(schema, buckets), _FILE_BYTES)
+        base = _rows_of_files(self.table, self.files, buckets, schema)
+        first = next(base, no_rows(schema))
+        held = joined(chain([first], base), _FILE_BYTES)
         left = (_without(rows, newest, KEYS[self.wanted.name]) for rows in held)
-        live = chain(left, pieces(_present(newest).select(schema.names)))
+        added = pieces(_present(newest).select(schema.names))
+        live = chain(left, (_encoded(rows, first.schema) for rows in added))
         return map(_by_group, joined(live, _FILE_BYTES))
-
-    def _base(self, schema: pa.Schema, buckets: Sequence[int]) -> Iterator[pa.Table]:
-        if not any(map(self._files_in, buckets)):
-            return  # even an empty query takes time
-        sql = f"SELECT {names(schema.names)} FROM base WHERE {is_one_of(BUCKET.name, buckets)}"
-        yield from (rows.cast(schema) for rows in stream(sql, base=self.table))
 
     def _files_in(self, bucket: int) -> Files:
         return self.files.get(bucket, [])
@@ -415,8 +419,53 @@ def _by_group(rows: pa.Table) -> pa.Table:
     group reads few of them."""
     if np.bincount(to_numbers(rows[BUCKET.name]), minlength=1).max() <= ROW_GROUP_ROWS:
         return rows
+    rows = rows.unify_dictionaries()
     ranked = ranks(rows["group"])
     return take(rows, np.argsort(ranked.astype(np.min_scalar_type(int(ranked.max()))), kind="stable"))
+
+
+def _encoded(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with dictionaries in the columns that have them in a schema."""
+    for place, kind in enumerate(schema.types):
+        if pa.types.is_dictionary(kind):
+            rows = rows.set_column(place, schema.field(place), rows.column(place).dictionary_encode())
+    return rows
+
+
+def _rows_of_files(
+    base: DeltaTable, files: Mapping[int, Files], buckets: Sequence[int], columns: pa.Schema
+) -> Iterator[pa.Table]:
+    """Yield the rows of buckets of a folded table, in tables of some thousands; texts that repeat in the
+    first file are dictionaries in all. `columns` may include the bucket. Each file is one request to the
+    storage."""
+    own = [(bucket, file) for bucket in buckets for file in files.get(bucket, [])]
+    sizes = {file["path"]: file["size_bytes"] for _, file in own}
+    storage = PyFileSystem(DeltaStorageHandler.from_table(base._table, base._storage_options, sizes))
+    repeated = list[str]()
+    for number, (bucket, file) in enumerate(own):
+        with explained():
+            with storage.open_input_file(file["path"]) as source:
+                whole = pa.BufferReader(source.read_buffer())
+            if not number:
+                repeated = _repeated(pq.read_metadata(whole), columns)
+            opened = pq.ParquetFile(whole, read_dictionary=repeated)
+            for batch in opened.iter_batches(_BATCH_ROWS, columns=columns.names, use_threads=False):
+                of_bucket = from_numbers(np.full(len(batch), bucket, np.int32))
+                rows = pa.Table.from_batches([batch]).append_column(BUCKET, of_bucket)
+                yield cast(rows.select(columns.names), columns)
+
+
+def _repeated(about: pq.FileMetaData, columns: pa.Schema) -> list[str]:
+    """Return the columns of texts that take few bytes in a file."""
+    places = {about.schema.column(place).path: place for place in range(about.num_columns)}
+    parts = [about.row_group(number) for number in range(about.num_row_groups)]
+    return [
+        field.name
+        for field in columns
+        if field.type == pa.string()
+        and sum(part.column(places[field.name]).total_uncompressed_size for part in parts)
+        <= _MOST_BYTES_OF_REPEATED * about.num_rows
+    ]
 
 
 def _files_of(table: DeltaTable) -> dict[int, Files]:

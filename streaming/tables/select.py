@@ -87,19 +87,19 @@ def _builder_of(tables: Mapping[str, Queryable]) -> QueryBuilder:
 def stream(sql: str, **tables: Queryable) -> Iterator[pa.Table]:
     """As `select`, but yield the rows in tables of some thousands."""
     builder = _builder_of(tables)
-    with _explained():
+    with explained():
         for batch in pa.RecordBatchReader.from_stream(builder.execute(sql)):
             yield pa.Table.from_batches([batch])
 
 
 def execute(builder: QueryBuilder, sql: str) -> pa.Table:
     """Run a query on the registered tables; raises `QueryFailedError`."""
-    with _explained():
+    with explained():
         return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
 
 
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast the result of a query, except columns that come as dictionaries."""
+    """Cast the result of a query, or rows of a file, except columns that come as dictionaries."""
     fields = [
         own if pa.types.is_dictionary(own.type) else field
         for own, field in zip(rows.schema, schema, strict=True)
@@ -109,7 +109,7 @@ def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def rows_of(builder: QueryBuilder, sql: str, *, most_bytes: int) -> pa.Table | None:
     """As `execute`; None if the result takes more than `most_bytes` of memory: reading stops then."""
-    with _explained():
+    with explained():
         reader = pa.RecordBatchReader.from_stream(builder.execute(sql))
         batches, size = list[pa.RecordBatch](), 0
         for batch in reader:
@@ -123,7 +123,8 @@ def rows_of(builder: QueryBuilder, sql: str, *, most_bytes: int) -> pa.Table | N
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
+    """Raise `QueryFailedError` in place of any error while files of tables are read."""
     try:
         yield
     except Exception as error:  # delta-rs raises just this for all errors of its engine

@@ -57,6 +57,25 @@ def test_an_array_and_a_column_without_chunks_are_numbered_too() -> None:
     assert (codes.tolist(), values) == ([], pa.array([], pa.string()))
 
 
+def with_dictionaries(rows: pa.Table) -> pa.Table:
+    """Return rows whose texts have a dictionary for every seven rows, as row groups have."""
+    parts = [rows.slice(start, 7) for start in range(0, len(rows), 7)]
+    columns = [
+        pa.chunked_array(
+            [part[name].combine_chunks().dictionary_encode() for part in parts],
+            pa.dictionary(pa.int32(), pa.string()),
+        )
+        for name in KEY_NAMES[:2]
+    ]
+    return pa.table([*columns, rows["partition"]], KEY_NAMES)
+
+
+def test_a_null_in_a_dictionary_is_no_known_key() -> None:
+    numbering, _ = Numbering.of(pa.table({"group": ["b", "a"]}), ["group"])
+    groups = pa.array(["a", None, "c", "b"]).dictionary_encode()
+    assert numbering.codes_of(pa.table({"group": groups})).tolist() == [1, -1, -1, 0]
+
+
 @pytest.mark.parametrize("table_size", [1, 2**23])
 def test_keys_are_found_among_other_rows_by_the_number_they_have(
     table_size: int, monkeypatch: pytest.MonkeyPatch
@@ -75,9 +94,11 @@ def test_keys_are_found_among_other_rows_by_the_number_they_have(
     assert codes.tolist() == key_codes(held.columns).tolist()
     expected = [known.get(tuple(row.values()), -1) for row in others.to_pylist()]
     assert numbering.codes_of(others).tolist() == expected
+    assert numbering.codes_of(with_dictionaries(others)).tolist() == expected
     assert {-1} < set(expected)
     nothing = rows(0, "a")
     assert numbering.codes_of(nothing).tolist() == Numbering.of(nothing, KEY_NAMES)[1].tolist() == []
+    assert numbering.codes_of(with_dictionaries(nothing)).tolist() == []
     assert Numbering.of(nothing, KEY_NAMES)[0].codes_of(others).tolist() == [-1] * len(others)
 
 

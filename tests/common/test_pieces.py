@@ -76,6 +76,25 @@ def test_rows_are_weighed_by_their_texts(rows: list[dict[str, Any]], cut: int) -
         assert 0 <= weight - bytes_in(row) <= 8 * (4 + lists)
 
 
+@given(rows=ROWS, cut=st.integers(0, 9), most=st.integers(0, 200))
+def test_dictionaries_are_weighed_as_plain_texts(rows: list[dict[str, Any]], cut: int, most: int) -> None:
+    table = table_of(rows, cut).select(["text"])
+    encoded = table.set_column(0, "text", table["text"].dictionary_encode())
+    assert pieces.plain_bytes(table) == table.nbytes
+    assert pieces.plain_bytes(encoded) >= sum(bytes_in(row["text"]) for row in rows)
+    batches = [pa.Table.from_batches([batch]) for batch in encoded.to_batches()]
+    found = [*pieces.joined(batches, most)]
+    assert [row for one in found for row in one.to_pylist()] == table.to_pylist()
+    for one in found:
+        size = sum(bytes_in(row) for row in one.to_pylist())
+        assert size <= most or one["text"].num_chunks == 1
+
+
+def test_each_row_of_a_dictionary_weighs_as_much_as_its_text() -> None:
+    encoded = pa.table({"text": pa.array([*["x" * 500] * 99, None]).dictionary_encode()})
+    assert 99 * 500 <= pieces.plain_bytes(encoded) <= 101 * 508
+
+
 def test_pieces_are_no_larger_than_they_may_be(limits: int | None) -> None:
     if limits is None:
         return

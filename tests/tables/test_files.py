@@ -13,7 +13,7 @@ from deltalake.fs import DeltaStorageHandler
 from storage_faults import parquet_files
 
 from streaming.tables import files as files_module
-from streaming.tables.files import NewFiles, RecentFiles, statistics, write_files
+from streaming.tables.files import ROW_GROUP_ROWS, NewFiles, RecentFiles, statistics, write_files
 from streaming.tables.select import select
 
 SCHEMA = pa.schema(
@@ -45,10 +45,12 @@ def rows(count: int, buckets: int = 1) -> pa.Table:
     )
 
 
-def appended(root: Path, appended: pa.Table, **commit: Any) -> DeltaTable:
+def appended(
+    root: Path, appended: pa.Table, *, row_group_rows: int = ROW_GROUP_ROWS, **commit: Any
+) -> DeltaTable:
     table = DeltaTable.create(root, SCHEMA, partition_by=["bucket"], mode="ignore")
     with NewFiles(DeltaStorageHandler(table.table_uri)) as new:
-        write_files(table, new, appended)
+        write_files(table, new, appended, row_group_rows=row_group_rows)
         new.commit(table, [], CommitProperties(**commit))
     table.update_incremental()
     return table
@@ -72,6 +74,46 @@ def test_rows_are_in_the_table_by_partition(tmp_path: Path, buckets: int) -> Non
     for file in files(table):
         assert file["path"].startswith(f"bucket={file['partition.bucket']}/")
         assert "bucket" not in pq.read_schema(tmp_path / file["path"]).names
+
+
+def test_dictionaries_are_written_as_plain_texts_are(tmp_path: Path) -> None:
+    """Also with texts that do not occur, in the file or in one of its row groups."""
+    texts = pa.array(["0", *(f"g{number:02}\0" for number in range(30)), "zz"])
+    codes = pa.array([*range(1, 26), None], pa.int32())
+    encoded = pa.DictionaryArray.from_arrays(codes, texts)
+    plain = rows(26).set_column(0, "name", encoded.cast(pa.string()))
+    parts = pa.chunked_array([encoded[:7], encoded[7:].cast(pa.string()).dictionary_encode()])
+    written = [
+        appended(tmp_path / name, table, row_group_rows=10)
+        for name, table in (("plain", plain), ("encoded", plain.set_column(0, "name", parts)))
+    ]
+    found = [pq.ParquetFile(table.file_uris()[0]) for table in written]
+    assert len({str(file.schema_arrow) for file in found}) == 1
+    assert found[1].read().equals(found[0].read())
+    assert in_table(written[1]).equals(in_table(written[0]))
+    logged = [
+        {k: v for k, v in files(table)[0].items() if k[:3] in ("min", "max", "nul")} for table in written
+    ]
+    assert logged[0] == logged[1]
+    assert (logged[1]["min.name"], logged[1]["max.name"], logged[1]["null_count.name"]) == (
+        "g00\0",
+        "g24\0",
+        1,
+    )
+    for number in range(3):
+        columns = [file.metadata.row_group(number).column(0) for file in found]
+        assert columns[0].statistics.equals(columns[1].statistics)
+        assert columns[0].total_uncompressed_size == columns[1].total_uncompressed_size  # no other texts
+
+
+def test_statistics_are_of_the_texts_that_occur() -> None:
+    encoded = pa.DictionaryArray.from_arrays(pa.array([2, 1, None]), pa.array(["a", "b", "c", "d"]))
+    assert statistics(pa.table({"name": encoded}), ["name"]) == {
+        "numRecords": 3,
+        "minValues": {"name": "b"},
+        "maxValues": {"name": "c"},
+        "nullCount": {"name": 1},
+    }
 
 
 def test_many_rows_of_one_partition_become_several_files(

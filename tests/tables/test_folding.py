@@ -14,6 +14,7 @@ from streaming.common import pieces
 from streaming.common.partitions import offsets_partition
 from streaming.tables import folding
 from streaming.tables.rows import change_rows
+from streaming.tables.select import FilesGoneError
 from streaming.tables.tables import Tables
 
 NAMES = [f"g{number}" for number in range(60)]  # some in each bucket
@@ -43,6 +44,12 @@ def history() -> list[Batch]:
     third: Batch = {(name, "t", 1): offset(committed_offset=3) for name in NAMES[::6]}
     third |= {(name, "t", 0): None for name in NAMES[::4]}
     return [first | {name: group() for name in NAMES}, second | {NAMES[5]: None}, third]
+
+
+@pytest.fixture(autouse=True)
+def in_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In files of few rows, too, texts are read as dictionaries."""
+    monkeypatch.setattr(folding, "_MOST_BYTES_OF_REPEATED", 1_000_000)
 
 
 @pytest.fixture
@@ -189,6 +196,76 @@ def test_a_fold_of_many_bytes_is_done_piece_by_piece_in_one_commit(
         assert tables.delta("offsets").version() == version
         assert max(rows_of_files(tables)) < 10
     assert folded(tables) == completed(first | second)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "repeated"),
+    [
+        ([1_000], ["group", "topic", "topic_id"]),
+        ([1_000, 1], ["group", "topic", "topic_id"]),
+        ([1, 1_000], []),
+    ],
+)
+def test_texts_that_repeat_in_the_first_file_are_dictionaries(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, partitions: list[int], repeated: list[str]
+) -> None:
+    """Also texts of other files and of changes, whether they repeat or not."""
+    monkeypatch.setattr(folding, "_MOST_BYTES_OF_REPEATED", 4)
+    own = {offsets_partition(name, folding.BUCKETS): name for name in NAMES}
+    first: Batch = {
+        (own[bucket], "t", number): offset(metadata=f"{number}")
+        for bucket, count in enumerate(partitions)
+        for number in range(count)
+    }
+    second: Batch = {(own[bucket], "u", 0): offset(topic_id=None) for bucket in range(len(partitions))}
+    append(tables, first)
+    tables.fold()
+    append(tables, second)
+    written, write_files = list[pa.Schema](), folding.write_files
+
+    def noted(table: Any, new: Any, rows: pa.Table, **options: Any) -> None:
+        written.append(rows.schema)
+        write_files(table, new, rows, **options)
+
+    monkeypatch.setattr(folding, "write_files", noted)
+    tables.fold()
+    assert folded(tables) == completed(first | second)
+    [schema] = (schema for schema in written if "topic" in schema.names)
+    assert [field.name for field in schema if pa.types.is_dictionary(field.type)] == repeated
+
+
+def test_files_that_delta_rs_has_joined_are_folded(tables: Tables) -> None:
+    first: Batch = {("g", "t", number): offset(metadata=None, topic_id=None) for number in range(9)}
+    second: Batch = {("g", "t\0", 0): offset(), ("g", "t", 3): None, "g": group()}
+    append(tables, first)
+    tables.fold()
+    for name in folding.ROWS:
+        tables.delta(name).optimize.compact()
+        tables.delta(name).optimize.z_order(["group"])
+    append(tables, second)
+    tables.fold()
+    assert folded(tables) == completed(replay([first, second]))
+
+
+def test_a_file_without_a_changed_key_keeps_its_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changed group is in the same bucket."""
+    monkeypatch.setattr(folding, "_PORTION_BYTES", 1)
+    same = [name for name in NAMES if offsets_partition(name, folding.BUCKETS) == 3]
+    first: Batch = {(name, "t", number): offset(topic_id=None) for name in same[1:] for number in range(3)}
+    second: Batch = {(same[0], "t", 0): offset(metadata=None)}
+    for batch in (first, second):
+        append(tables, batch)
+        tables.fold()
+    assert folded(tables) == completed(first | second)
+
+
+def test_a_fold_says_that_a_file_is_gone(tables: Tables) -> None:
+    append(tables, {("g", "t", 0): offset()})
+    tables.fold()
+    append(tables, {("g", "t", 0): offset(committed_offset=9)})
+    Path(tables.delta("offsets").file_uris()[0]).unlink()
+    with pytest.raises(FilesGoneError, match="not found"):
+        tables.fold()
 
 
 def test_files_of_many_rows_are_sorted_by_group(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
