@@ -126,7 +126,8 @@ class Values:
     def read(cls, bases: Sequence[bytes | pa.Buffer], recent: bytes) -> "Values":
         """Read a stored table; raises `MixedStateError` if the recent rows have other bases, and
         `OtherFormatError` if another release wrote it."""
-        return cls(tuple(map(Base.read, bases, digests_of(recent))), recent)
+        read = zip(bases, digests_of(recent), strict=True)
+        return cls(tuple(Base.read(data, digest) for data, digest in read), recent)
 
     def layers(self) -> Layers:
         """Read the table; raises `OtherFormatError` if another release wrote it."""
