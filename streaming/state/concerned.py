@@ -37,7 +37,7 @@ def concerned(entries: Layers, records: pa.Table) -> tuple[pa.Table, Index]:
     groups = pc.unique(of_groups["group"])
     of_bases = [
         start + _of_base(base, replaced, of_groups, groups)
-        for start, base, replaced in entries.bases_with_replaced()
+        for base, start, replaced in entries.by_base(entries.replaced)
     ]
     return entries.rows(np.concatenate(of_bases), _of_groups(entries.recent, groups))
 

@@ -105,14 +105,18 @@ class Layers:
     def __len__(self) -> int:
         return self._kept_count + len(self.recent)
 
-    def bases_with_replaced(self) -> Iterator[tuple[int, pa.Table, Index]]:
-        """Yield the bases, each with the number of its first row before it, and after it the numbers in this
-        base of its replaced rows."""
-        bounds = np.searchsorted(self.replaced, self._starts[1:])
-        for base, start, replaced in zip(
-            self.bases, self._starts, np.split(self.replaced, bounds), strict=True
-        ):
-            yield start, base, replaced - start
+    @property
+    def base_rows(self) -> int:
+        """How many rows the bases have, with the replaced ones."""
+        return sum(map(len, self.bases))
+
+    def by_base(self, rows: Index) -> Iterator[tuple[pa.Table, int, Index]]:
+        """Yield each base, the number of its first row, and its share of some rows (ascending numbers in all
+        bases) as numbers in this base."""
+        starts = [0, *accumulate(map(len, self.bases[:-1]))]
+        parts = np.split(rows, np.searchsorted(rows, starts[1:]))
+        for base, start, own in zip(self.bases, starts, parts, strict=True):
+            yield base, start, own - start
 
     def rows(self, of_base: Index, of_recent: Index) -> tuple[pa.Table, Index]:
         """Return current rows by their numbers (ascending) in the bases and in `recent`, and their numbers in
@@ -156,32 +160,21 @@ class Layers:
 
     def _of_bases(self, rows: Index, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows with these numbers (ascending) of each base."""
-        bounds = np.searchsorted(rows, self._starts[1:])
-        for base, start, own in zip(self.bases, self._starts, np.split(rows, bounds), strict=True):
-            yield take(base.select(columns), own - start)
-
-    @property
-    def _starts(self) -> list[int]:
-        """The number of the first row of each base."""
-        return [0, *accumulate(map(len, self.bases[:-1]))]
-
-    @property
-    def _base_rows(self) -> int:
-        return sum(map(len, self.bases))
+        return (take(base.select(columns), own) for base, _, own in self.by_base(rows))
 
     @property
     def _kept_count(self) -> int:
-        return self._base_rows - len(self.replaced)
+        return self.base_rows - len(self.replaced)
 
     @property
     def _current(self) -> Index:
         """The numbers of the current rows in the bases followed by `recent`."""
-        return np.concatenate([self._kept, self._base_rows + np.arange(len(self.recent))])
+        return np.concatenate([self._kept, self.base_rows + np.arange(len(self.recent))])
 
     @property
     def _kept(self) -> Index:
         """The numbers of the current rows of the bases."""
-        is_kept = np.ones(self._base_rows, dtype=bool)
+        is_kept = np.ones(self.base_rows, dtype=bool)
         is_kept[self.replaced] = False
         return np.flatnonzero(is_kept)
 

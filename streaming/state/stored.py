@@ -139,11 +139,11 @@ class Values:
 
     def updated(self, layers: Layers) -> "Values":
         """Write the changed table: its recent rows, or the newest base or the whole once that is due."""
-        if len(layers.recent) >= sum(map(len, layers.bases)):
+        if len(layers.recent) >= layers.base_rows:
             return Values.of(layers)
         metadata, size = _metadata(self.recent), len(self.recent)
         written, of_recent = int(metadata[_WRITTEN_KEY]) + size, int(metadata[_RECENT_KEY]) + size
-        is_new = np.ones(sum(map(len, layers.bases)), np.bool_)
+        is_new = np.ones(layers.base_rows, np.bool_)
         for base in self.bases:
             is_new[base.replaced] = False
         replaced = layers.replaced[is_new[layers.replaced]]

@@ -43,6 +43,18 @@ ROWS_WORTH_A_FILE: Final = 200_000
 """Rows that justify a file of their own: from twice as many rows of one partition on, cores share them."""
 
 
+def storage_of(table: DeltaTable) -> PyFileSystem:
+    """Return the storage of a table, for reading its files with Arrow: their sizes need no requests."""
+    sizes = table._table.get_add_file_sizes()
+    return PyFileSystem(DeltaStorageHandler.from_table(table._table, table._storage_options, sizes))
+
+
+def whole_file(storage: PyFileSystem, path: str) -> pa.BufferReader:
+    """Read a file at once, with one request, instead of in pieces."""
+    with storage.open_input_file(path) as source:
+        return pa.BufferReader(source.read_buffer())
+
+
 _HELD_FILE_BYTES: Final = 4_096  # about the size of the objects, however few the rows
 
 

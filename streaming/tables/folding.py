@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import PyFileSystem
 
 from streaming.common.arrays import from_numbers, from_texts, no_rows, to_numbers, where
 from streaming.common.keys import KEY_NAMES, Numbering, key_codes, leading, ranks
@@ -32,7 +31,15 @@ from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.model.schemas import GROUPS, OFFSETS
-from streaming.tables.files import CORES, ROW_GROUP_ROWS, NewFiles, removal, write_files
+from streaming.tables.files import (
+    CORES,
+    ROW_GROUP_ROWS,
+    NewFiles,
+    removal,
+    storage_of,
+    whole_file,
+    write_files,
+)
 from streaming.tables.select import Queryable, cast, explained, is_of_topics, is_one_of, names, select, stream
 
 FOLD_TRANSACTION: Final = "offsetlake.fold"
@@ -438,14 +445,11 @@ def _rows_of_files(
     """Yield the rows of buckets of a folded table, in tables of some thousands; texts that repeat in the
     first file are dictionaries in all. `columns` may include the bucket. Each file is one request to the
     storage."""
-    own = [(bucket, file) for bucket in buckets for file in files.get(bucket, [])]
-    sizes = {file["path"]: file["size_bytes"] for _, file in own}
-    storage = PyFileSystem(DeltaStorageHandler.from_table(base._table, base._storage_options, sizes))
-    repeated = list[str]()
-    for number, (bucket, file) in enumerate(own):
+    own = [(bucket, file["path"]) for bucket in buckets for file in files.get(bucket, [])]
+    storage, repeated = storage_of(base), list[str]()
+    for number, (bucket, path) in enumerate(own):
         with explained():
-            with storage.open_input_file(file["path"]) as source:
-                whole = pa.BufferReader(source.read_buffer())
+            whole = whole_file(storage, path)
             if not number:
                 repeated = _repeated(pq.read_metadata(whole), columns)
             opened = pq.ParquetFile(whole, read_dictionary=repeated)

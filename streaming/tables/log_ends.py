@@ -16,8 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import PyFileSystem
 
 from streaming.common.arrays import (
     Index,
@@ -36,7 +34,7 @@ from streaming.common.pieces import take
 from streaming.common.times import DAY_MS, MINUTE_MS, start_of
 from streaming.common.timestamps import timestamp, to_milliseconds
 from streaming.model.schemas import LOG_ENDS, TIMESTAMP, TOPIC_GONE
-from streaming.tables.files import RecentFiles
+from streaming.tables.files import RecentFiles, storage_of, whole_file
 from streaming.tables.select import FilesGoneError
 
 NEWEST_ENDS: Final = pa.schema(
@@ -149,10 +147,7 @@ class SampleFiles:
     """
 
     def __init__(self, table: DeltaTable, held: HeldSamples | None = None) -> None:
-        sizes = table._table.get_add_file_sizes()
-        self._storage = PyFileSystem(
-            DeltaStorageHandler.from_table(table._table, table._storage_options, sizes)
-        )
+        self._storage = storage_of(table)
         self._root = table.table_uri
         self.files: Final = _files_of(table)
         self._paths: Final = {file.path for file in self.files}
@@ -228,11 +223,8 @@ class SampleFiles:
 
     def _open(self, file: SampleFile) -> pa.NativeFile:
         """Open a file; small files are read at once instead of in pieces."""
-        source = self._storage.open_input_file(file.path)
-        if file.size > _WHOLE_BYTES:
-            return source
-        with source:
-            return pa.BufferReader(source.read_buffer())
+        is_large = file.size > _WHOLE_BYTES
+        return self._storage.open_input_file(file.path) if is_large else whole_file(self._storage, file.path)
 
 
 def newest_ends(

@@ -50,7 +50,8 @@ def rows_with(layers: Layers, keys: pa.Array) -> tuple[pa.Table, Index]:
         return np.flatnonzero(is_in(rows["key"], keys))
 
     of_bases = [
-        start + np.setdiff1d(places(base), replaced) for start, base, replaced in layers.bases_with_replaced()
+        start + np.setdiff1d(places(base), replaced)
+        for base, start, replaced in layers.by_base(layers.replaced)
     ]
     return layers.rows(np.concatenate(of_bases), places(layers.recent))
 
@@ -174,3 +175,5 @@ def test_a_base_that_is_not_that_of_the_recent_rows_is_refused() -> None:
     assert rows_of(Values.read(own, after.recent).layers().table) == rows | {7: b"changed"}
     with pytest.raises(MixedStateError, match=MIXED):
         Values.read([*streams(first), *later], after.recent)
+    with pytest.raises(ValueError, match="longer"):
+        Values.read(own[:-1], after.recent)
