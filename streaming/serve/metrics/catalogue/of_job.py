@@ -168,7 +168,7 @@ OF_JOB: Final = (
         "does not send them again until they change.",
         level="job",
         labels=("receiver", "reason"),
-        absent="no alert has had a receiver yet",
+        absent="the job has not had an alert for a receiver yet",
         example='offsetlake_alerts_undelivered{reason="refused"} > 0',
     ),
     Metric(

@@ -88,8 +88,7 @@ PER_GROUP: Final = (
     ),
     Metric(
         name="group_offsets_beyond_log_end",
-        help="Number of committed offsets beyond the log end. The group would not read the next records that "
-        "are written.",
+        help="Number of committed offsets beyond the log end of their partition.",
         level="group",
         labels=_GROUP,
         absent="no committed offset is beyond the log end, or no lag is known",
