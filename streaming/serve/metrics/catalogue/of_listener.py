@@ -62,8 +62,8 @@ OF_LISTENER: Final = (
     ),
     Metric(
         name="kafka_past_snapshots",
-        help="Number of snapshots of past moments in memory, for Kafka clients that query the past. The "
-        "maximum is three for all clusters together.",
+        help="Number of snapshots of past moments in memory, for Kafka clients that query the past, without "
+        "dropped ones that are still being sent. The maximum is three for all clusters together.",
         level="job",
         absent="no Kafka listener answers queries about the past",
         example="offsetlake_kafka_past_snapshots",
