@@ -290,6 +290,26 @@ def test_offset_of_a_recreated_topic_is_reported_of_groups_with_members(lake: La
     assert rules_of(world.evaluate()) == [(OFFSET_OF_RECREATED_TOPIC.id, False)]
 
 
+def test_offset_of_a_recreated_topic_is_known_by_topic_ids_however_old_the_samples_are(lake: Lake) -> None:
+    world = World(lake, alert_settings(offset_of_recreated_topic="on", group_rewound="off"))
+    world.commit("g", group_value=WITH_MEMBERS)
+    lake.pass_time(1_000)
+    world.sample()  # the former one was still there
+    for _ in range(2):
+        lake.pass_time(M)
+        lake.sample({PLACE: 5}, topic_id="new")
+    (opened,) = world.evaluate()
+    lake.set_group("g")
+    for _ in range(9):  # no sample is newer than five minutes for the last four of these
+        lake.pass_time(M)
+        lake.heartbeat()
+        assert world.evaluate() == []
+    lake.pass_time(6 * M)
+    lake.heartbeat()
+    (closed,) = world.evaluate()
+    assert (closed.id, closed.is_open) == (opened.id, False)
+
+
 # --- group_rewound ---------------------------------------------------------------------------------------
 
 

@@ -119,7 +119,8 @@ OF_JOB: Final = (
     ),
     Metric(
         name="source_complete_timestamp_seconds",
-        help="Time up to which all readable commits of the offsets partition were read.",
+        help="Time up to which all readable commits of the offsets partition were read. It also advances "
+        "while an open transaction hides newer commits.",
         level="job",
         labels=_SOURCE,
         unit=SECONDS,
