@@ -90,9 +90,11 @@ class World:
         return rows.drop_columns(TIMED).to_pylist()
 
 
-@pytest.fixture(params=range(5))
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, request.param)
+@pytest.fixture(
+    scope="module", params=[0, 1, *(pytest.param(seed, marks=pytest.mark.more) for seed in (2, 3, 4))]
+)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"), request.param)
 
 
 def test_a_series_has_the_lag_as_of_each_of_its_moments(world: World) -> None:

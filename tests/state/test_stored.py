@@ -124,7 +124,7 @@ def test_rows_are_found_in_a_base_that_no_one_array_can_hold() -> None:
 
 
 def test_few_changes_of_many_rows_write_little() -> None:
-    count, batches, touched = 20_000, 200, 100
+    count, batches, touched = 10_000, 200, 50
     values = Values.of(Layers.of(to_table({key: random_payload(0, key) for key in range(count)})))
     whole, written, bases = values.bases[0].size, 0, 0
     for batch in range(1, batches + 1):

@@ -96,8 +96,8 @@ def listening(
 
 
 class Client:
-    """A connection of a client that sends frames, perhaps from another address of this machine (`source`).
-    `client_id` is sent with each request."""
+    """A connection of a client that sends frames, perhaps from another address of this machine (`source`), or
+    over a socket that is connected already. `client_id` is sent with each request."""
 
     def __init__(
         self,
@@ -107,10 +107,11 @@ class Client:
         source: str = "",
         tls: ssl.SSLContext | None = None,
         client_id: str = "tests",
+        over: socket.socket | None = None,
     ) -> None:
         host, _, port = bootstrap.rpartition(":")
         own = (source, 0) if source else None
-        self.socket = socket.create_connection((host, int(port)), timeout_s, own)
+        self.socket = over or socket.create_connection((host, int(port)), timeout_s, own)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._stream = self.socket.makefile("rb")

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from new_tables import new_tables
 from table_batches import BATCHES, Batch, append, group, groups_of_offsets, in_one_partition, live_in, offset
@@ -40,6 +40,7 @@ def check(at: Snapshot) -> None:
     assert all(part.progress == at.progress for part in parts)
 
 
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.lists(BATCHES.map(in_one_partition), min_size=1, max_size=4),
     folds=st.sets(st.integers(0, 3)),

@@ -247,6 +247,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         transport.set_write_buffer_limits(high=_BUFFERED)
         self._transport, self._is_shaking_hands = transport, False
+        self._opened_at = monotonic()
         if self._security.certified is not None:
             self._certified = self._principal_of_certificate(self._security.certified)
             self._admit(self._certified)

@@ -22,9 +22,9 @@ class Limits:
     what was sent. A longer response must be read at `unread_bytes_per_s`, the rate of a slow network, and at
     `wanted_bytes_per_s` while another connection waits for its turn.
 
-    TLS is to be negotiated within `handshake_s`. A client must sign in within `sign_in_s` of connecting;
-    until then its frames have at most `sign_in_bytes`. One that is refused learns it after `refused_s` (in
-    Kafka: `connection.failed.authentication.delay.ms`).
+    TLS is to be negotiated within `handshake_s`; with TLS the connection counts as opened after that. A
+    client must sign in within `sign_in_s` of opening it; until then its frames have at most `sign_in_bytes`.
+    One that is refused learns it after `refused_s` (in Kafka: `connection.failed.authentication.delay.ms`).
 
     Responses of more than `large` elements or `large_bytes` are computed one after the other. `large_answers`
     are in progress at a time, including the one being computed; others wait at most `turn_s`, which is

@@ -10,6 +10,7 @@ import ssl
 import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -537,6 +538,25 @@ def test_handshakes_begin_one_after_the_other_and_addresses_take_turns(sasl: Lis
     asyncio.run_coroutine_threadsafe(begin_all(), loop).result(10)
     assert len({at for at, _ in begun}) == len(begun) == 21
     assert "b" in [peer for _, peer in begun[:3]]
+
+
+def test_the_time_to_the_first_request_begins_after_the_handshake(
+    sasl: Listening, credentials: Credentials
+) -> None:
+    """A handshake may take long, for example if it waits for its turn."""
+    assert QUICK.handshake_s == QUICK.first_frame_s == 1
+    host, _, port = sasl.bootstrap.rpartition(":")
+
+    def late(delay_s: float) -> bool:
+        time.sleep(delay_s)  # the listener looks every second
+        connection = socket.create_connection((host, int(port)), 10)
+        time.sleep(0.8)
+        with Client(sasl.bootstrap, tls=credentials.trusting(), over=connection) as client:
+            time.sleep(0.8)
+            return bool(client.ask(VERSIONS, 0, {})["apiKeys"])
+
+    with ThreadPoolExecutor(4) as clients:
+        assert all(clients.map(late, (0, 0.25, 0.5, 0.75)))
 
 
 def test_versions_of_tls_before_1_2_are_refused(sasl: Listening, credentials: Credentials) -> None:

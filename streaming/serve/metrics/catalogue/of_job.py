@@ -120,7 +120,7 @@ OF_JOB: Final = (
     Metric(
         name="source_complete_timestamp_seconds",
         help="Time up to which all readable commits of the offsets partition were read. It also advances "
-        "while an open transaction hides newer commits.",
+        "while an open transaction hides newer commits: see source_open_transaction_timestamp_seconds.",
         level="job",
         labels=_SOURCE,
         unit=SECONDS,

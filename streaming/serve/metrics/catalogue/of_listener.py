@@ -62,8 +62,8 @@ OF_LISTENER: Final = (
     ),
     Metric(
         name="kafka_past_snapshots",
-        help="Number of snapshots of past moments in memory, for Kafka clients that query the past, without "
-        "dropped ones that are still being sent. The maximum is three for all clusters together.",
+        help="Number of snapshots of past moments that serve keeps for Kafka clients. The maximum is three "
+        "for all clusters together. A snapshot that another one has replaced does not count.",
         level="job",
         absent="no Kafka listener answers queries about the past",
         example="offsetlake_kafka_past_snapshots",
