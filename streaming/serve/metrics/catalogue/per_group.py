@@ -71,7 +71,8 @@ PER_GROUP: Final = (
     ),
     Metric(
         name="group_lag_seconds",
-        help="Time since the log end passed the committed offset. Maximum over all partitions of the group.",
+        help="Lag in time (LAG-TIME of the commands): time since the log end passed the committed offset. "
+        "Maximum over all partitions of the group.",
         level="group",
         labels=_GROUP,
         unit=SECONDS,
@@ -132,8 +133,8 @@ PER_GROUP: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a lower offset than the previous offset of the same log. Only the last commit of "
-        "each batch is considered.",
+        help="Commits of a lower offset than the previous offset of the same log. Of "
+        "several commits for a partition in one batch, only the last is considered.",
         level="group",
         labels=_GROUP,
         kind="counter",
@@ -162,7 +163,8 @@ PER_TOPIC: Final = (
     ),
     Metric(
         name="group_topic_lag_seconds",
-        help="Time since the log end passed the committed offset. Maximum over the partitions of the topic.",
+        help="Lag in time (LAG-TIME of the commands): time since the log end passed the committed offset. "
+        "Maximum over the partitions of the topic.",
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,
@@ -249,7 +251,7 @@ PER_PARTITION: Final = (
     ),
     Metric(
         name="group_topic_partition_lag_seconds",
-        help="Time since the log end passed the committed offset.",
+        help="Lag in time (LAG-TIME of the commands): time since the log end passed the committed offset.",
         level="partition",
         labels=_PARTITION,
         unit=SECONDS,
