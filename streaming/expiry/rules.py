@@ -180,7 +180,8 @@ def _rules_of_groups(groups: pa.Table) -> Codes:
 
 
 def _is_subscribed(offsets: pa.Table, groups: pa.Table, group_rows: Index, asked: Mask) -> Mask:
-    """Return for each offset in `asked` whether its group subscribes to its topic."""
+    """Return for each offset in `asked` whether its group subscribes to its topic, by the topics that
+    `streaming.state.groups` collects for each type of group."""
     subscribed = groups["subscribed_topics"].combine_chunks()
     topics = where(offsets.select(["topic"]), asked)["topic"]
     codes, _ = numbered(pa.chunked_array([subscribed.flatten(), *topics.chunks], pa.string()))

@@ -8,8 +8,9 @@ from typing import Final, Self
 from streaming.common.rate_limits import OngoingProblems
 from streaming.common.retries import raise_if_ending
 from streaming.common.times import now_ms
-from streaming.maintenance.maintenance import maintain, note_kept_files
+from streaming.maintenance.maintenance import maintain
 from streaming.maintenance.trimming import KeepTimes
+from streaming.maintenance.unused_files import note_kept_files
 from streaming.settings.model import Settings
 from streaming.tables.select import in_one_line
 from streaming.tables.tables import Tables

@@ -25,7 +25,8 @@ from streaming.common.times import DAY_MS, HOUR_MS, from_ms, iso, now_ms
 from streaming.job.maintenance_thread import Maintainer
 from streaming.maintenance.compaction import compact
 from streaming.maintenance.lease import LEASE_MS, MaintenanceBusyError, maintenance_lease
-from streaming.maintenance.maintenance import MaintenanceError, delete_unused_files, shorten_log
+from streaming.maintenance.maintenance import MaintenanceError, shorten_log
+from streaming.maintenance.unused_files import delete_unused_files
 from streaming.model.errors import OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import QUARANTINE_IN_BATCH

@@ -17,8 +17,9 @@ from table_batches import Batch, append, live_on, offset
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
 from streaming.job.maintenance_thread import Maintainer
 from streaming.maintenance.lease import MaintenanceBusyError, maintenance_lease
-from streaming.maintenance.maintenance import MaintenanceError, delete_unused_files
+from streaming.maintenance.maintenance import MaintenanceError
 from streaming.maintenance.trimming import KeepTimes
+from streaming.maintenance.unused_files import delete_unused_files
 from streaming.model.schemas import CHANGES
 from streaming.settings.reading import read_settings
 from streaming.tables import files

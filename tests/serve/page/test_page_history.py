@@ -15,8 +15,8 @@ from table_batches import Batch, append, offset
 
 from streaming.common.times import HOUR_MS, MINUTE_MS, now_ms
 from streaming.common.timestamps import to_milliseconds
-from streaming.serve.page.views import group as group_view
-from streaming.serve.page.views.group import readable_since
+from streaming.serve.page.views import group_history
+from streaming.serve.page.views.group_history import readable_since
 from streaming.tables.feed import COMMITS_BY_HOUR
 from streaming.tables.tables import Tables
 
@@ -74,7 +74,7 @@ def test_a_history_with_too_many_changes_says_since_when_it_is_shown(
     address = f"{path}?{urlencode({'group': 'g', 'span': span, **more})}"
     whole = HtmlPage.of(endpoint.ask(address).body).said()
     assert "more changes than a page reads" not in whole
-    monkeypatch.setattr(group_view, "_MOST_CHANGES", 6)
+    monkeypatch.setattr(group_history, "_MOST_CHANGES", 6)
     cut = HtmlPage.of(endpoint.ask(f"{address}&nth=1").body).said()
     assert "before, the group has more changes than a page reads" in cut
 

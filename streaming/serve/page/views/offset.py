@@ -17,15 +17,8 @@ from streaming.serve.page.charts import Band, Chart, Line, Mark, lines
 from streaming.serve.page.columns import count_column
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.group import (
-    find_group,
-    group_found,
-    group_of,
-    not_there,
-    readable_since,
-    state_bands,
-    who,
-)
+from streaming.serve.page.views.group import find_group, group_found, group_of, not_there
+from streaming.serve.page.views.group_history import readable_since, state_bands, who
 
 SPANS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
 _MOMENTS: Final = 240

@@ -13,7 +13,7 @@ from streaming.serve.page.asked import Asked, AskedTables
 from streaming.serve.page.assessed import expiring_rows, group_rows, loaded_offsets
 from streaming.serve.page.listing import ordered, python_rows
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.group import who
+from streaming.serve.page.views.group_history import who
 
 _FEW: Final = 5
 _EVENTS: Final = 10
