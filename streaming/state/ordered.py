@@ -80,9 +80,15 @@ class Ranges:
 
 
 def _numbers(base: pa.Table, name: str) -> Codes:
-    """Return a column as numbers; texts as their codes."""
+    """Return a column as numbers; texts as their codes, of one dictionary.
+
+    A base with more than 2 GiB in a column has several chunks of each column once it was in a file.
+    """
     column = base[name]
-    numbers: Codes = to_numbers(column.chunk(0).indices if name in _TEXTS else column)
+    if name in _TEXTS:
+        codes = [chunk.indices for chunk in column.chunks]
+        column = pa.chunked_array(codes, column.type.index_type)
+    numbers: Codes = to_numbers(column)
     return numbers
 
 

@@ -13,6 +13,7 @@ from streaming.common.arrays import no_rows
 from streaming.model.schemas import ENTRIES
 from streaming.spark.base_files import BaseFiles
 from streaming.state.layers import LayerChange, Layers
+from streaming.state.ordered import Ranges, is_ordered
 from streaming.state.stored import Base, Values
 
 SHARD = ("entries", 7)
@@ -174,6 +175,27 @@ def test_a_second_base_keeps_the_numbers_of_the_rows_that_it_replaces(folder: Pa
     for found in (BaseFiles(folder).keep(SHARD, base), BaseFiles(folder).find(SHARD, base.digest)):
         assert found is not None
         assert found.replaced.tolist() == replaced.tolist()
+
+
+def test_rows_are_found_in_the_file_of_a_base_that_no_one_array_can_hold(folder: Path) -> None:
+    """More than 2 GiB of metadata are in two chunks, and so in two record batches of the file."""
+    groups = [f"g{number:03}" for number in range(100) for _ in range(4)]
+    table = pa.table(
+        {
+            "group": pa.array(groups).dictionary_encode(),
+            "source_partition": pa.array([7] * 400, pa.int32()),
+            "topic": pa.array(["t"] * 400).dictionary_encode(),
+            "partition": pa.array([0, 1, 2, 3] * 100, pa.int32()),
+            "metadata": pa.chunked_array([["a"] * 250, ["b"] * 150]),
+        }
+    )
+    base = BaseFiles(folder).keep(SHARD, Base.written(table, np.zeros(0, np.int64))).table
+    assert is_ordered(base)
+    assert base["group"].num_chunks == 2
+    ranges = Ranges.of(base, pa.chunked_array([["g000", "g063", "g099", "no"]]), np.array([7] * 4))
+    assert (ranges.stop - ranges.start).tolist() == [4, 4, 4, 0]
+    found = ranges.places(np.arange(3), pa.chunked_array([["t"] * 3]), np.array([3, 0, 3]))
+    assert found.tolist() == [3, 252, 399]
 
 
 def test_an_empty_table_is_kept_like_others(folder: Path) -> None:
