@@ -96,8 +96,13 @@ class Changes:
         return sum(len(part.is_absent) for part in (*self._offsets, *self._groups))
 
     def add_offsets(self, rows: pa.RecordBatch, written_by: int) -> None:
-        """Add rows of the table `offsets`, written by `written_by` (ms); they precede all changes."""
-        self._add_offsets(rows, rows, None, np.full(len(rows), written_by))
+        """Add rows of the table `offsets`, written by `written_by` (ms); they precede all changes.
+
+        The table lacks the times of their batches: each counts as written when its record was, by the clock
+        of the broker. So an old commit beyond the log end is not taken for one since the newest sample.
+        """
+        recorded_at = numbers_or(to_milliseconds(rows["source_timestamp"]), written_by)
+        self._add_offsets(rows, rows, None, np.minimum(recorded_at, written_by))
 
     def add_groups(self, rows: pa.RecordBatch) -> None:
         """Add rows of the table `groups`; they precede all changes."""

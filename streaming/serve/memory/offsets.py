@@ -47,7 +47,8 @@ class OffsetColumns:
     Times are ms since 1970. `committed_offset` is -1 where no commit of the key was ever readable, and
     `unreadable_source_offset` is the source offset of the first newer commit that could not be read.
     `source_partition` is the offsets partition, `source_timestamp` the time of the record, and `written_at`
-    the latest time, by the job's clock, at which the job can have written it.
+    the time, by the job's clock, of its batch (where that is not known: of the record, by the broker's clock,
+    but no later than the newest batch).
     """
 
     place: Int32

@@ -15,6 +15,7 @@ from table_batches import append, group, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.maintenance.maintenance import maintain
+from streaming.serve.memory.reading import read_as_of
 from streaming.serve.memory.tailer import Tailer
 from streaming.tables.log_ends import SampleFiles, topics_over_time
 from streaming.tables.tables import Tables
@@ -228,3 +229,23 @@ def test_a_commit_beyond_the_end_is_the_end_until_a_sample_says_otherwise(
     append(tables, {("good", "orders", 0): offset(committed_offset=1_020)}, now=at + 2)
     assert tailer.poll()
     assert tailer.current.end_offset("orders", 0) == 1_020
+
+
+@pytest.mark.parametrize("is_folded", [False, True])
+def test_an_old_commit_beyond_the_end_is_not_the_end_for_snapshots_that_are_read_at_once(
+    tables: Tables, is_folded: bool
+) -> None:
+    """Neither now nor in the past, although a batch with other commits follows the sample."""
+    times = {"commit_timestamp": T0, "source_timestamp": T0}
+    append(tables, {("mistake", "orders", 0): offset(committed_offset=1_000, **times)}, now=T0)
+    sample(tables, T0 + MINUTE_MS, 10)
+    at = T0 + MINUTE_MS + 1_000
+    newer = {"commit_timestamp": at, "source_timestamp": at}
+    append(tables, {("good", "orders", 1): offset(committed_offset=3, **newer)}, now=at)
+    if is_folded:
+        tables.fold()
+    append(tables, {}, now=at + HOUR_MS)
+    assert whole(tables, at + 1).end_offset("orders", 0) == 10
+    assert read_as_of(tables, at + 1).end_offset("orders", 0) == 10
+    append(tables, {("good", "orders", 0): offset(committed_offset=12, **newer)}, now=at + HOUR_MS)
+    assert read_as_of(tables, at + HOUR_MS).end_offset("orders", 0) == 12
