@@ -23,12 +23,13 @@ def delete_unused_files(
     """Delete files that a table does not refer to, once they are old enough; return their number.
 
     Files of killed writers are among them; files being written are too young. If the clock (ms) has just
-    jumped they would seem old, so their age is measured by the job's heartbeats. Nothing is committed.
+    jumped they would seem old, so their age is measured by the job's heartbeats, in whole hours: of a pause
+    of the job only half of the time to keep files counts. Nothing is committed.
 
     Without the name of this process in the tables, a suspended maintainer may still commit a file of any age.
     `only_replaced` files, which the log lists, are never committed again.
     """
-    unused_before = trusted_time_ago(tables.delta("changes"), clock, keep.keep_unused_files_ms)
+    unused_before = trusted_time_ago(tables.delta("changes"), clock, _hours_to_keep(keep) * HOUR_MS)
     if unused_before is None:
         return 0
     hours = math.ceil((clock - unused_before) / HOUR_MS)
@@ -54,7 +55,7 @@ def _delete_file(storage: DeltaStorageHandler, path: str) -> bool:
 def note_kept_files(tables: Tables, name: str, keep: KeepTimes) -> int:
     """Set how long a table keeps replaced files: checkpoints of its log drop entries of files replaced longer
     ago, and files without an entry count as unused."""
-    noted = {_KEPT_FILES: f"interval {max(1, math.ceil(keep.keep_unused_files_ms / HOUR_MS))} hours"}
+    noted = {_KEPT_FILES: f"interval {max(1, _hours_to_keep(keep))} hours"}
 
     def note() -> int:
         table = tables.delta(name)
@@ -64,3 +65,7 @@ def note_kept_files(tables: Tables, name: str, keep: KeepTimes) -> int:
         return 1
 
     return committed(note)
+
+
+def _hours_to_keep(keep: KeepTimes) -> int:
+    return math.ceil(keep.keep_unused_files_ms / HOUR_MS)

@@ -316,10 +316,11 @@ def rewinds_between(
     return rows.cast(REWINDS)
 
 
-def group_steps(changes: Queryable, groups: Sequence[str] | None, *, up_to: int) -> pa.Table:
-    """Read the states and members of groups over the kept history (schema `GROUP_STEPS`), in no order; also
-    those before the first change."""
+def group_steps(changes: Queryable, groups: Sequence[str] | None, *, since: int, up_to: int) -> pa.Table:
+    """Read the states and members of groups since the start of the whole history (ms; schema `GROUP_STEPS`),
+    in no order; also those before the first change. Of earlier days, some changes may be left."""
     of_groups = "true" if groups is None else is_one_of("group", groups)
+    chosen = f""""kind" = 'group' AND "sequence" <= {up_to} AND {written_after(since - 1)} AND {of_groups}"""
 
     def value(side: str) -> str:
         return f'"{side}"[\'state\'] AS "state", "{side}"[\'members\'] AS "members"'
@@ -327,13 +328,13 @@ def group_steps(changes: Queryable, groups: Sequence[str] | None, *, up_to: int)
     rows = select(
         f"""
         SELECT "group", "source_partition", "source_offset", "sequence", {value("group_after")} FROM changes
-        WHERE "kind" = 'group' AND "sequence" <= {up_to} AND {of_groups}
+        WHERE {chosen}
         UNION ALL
         SELECT "group", "source_partition", CAST(NULL AS BIGINT) AS "source_offset",
             CAST(NULL AS BIGINT) AS "sequence", {value("group_before")} FROM (
             SELECT *, row_number() OVER (
                 PARTITION BY "group", "source_partition" ORDER BY "sequence"
-            ) AS "rank" FROM changes WHERE "kind" = 'group' AND "sequence" <= {up_to} AND {of_groups}
+            ) AS "rank" FROM changes WHERE {chosen}
         ) WHERE "rank" = 1
         """,
         changes=changes,

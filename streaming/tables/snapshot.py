@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from streaming.common.arrays import Index, from_numbers, from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
+from streaming.common.times import start_of
 from streaming.common.timestamps import to_timestamps
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.model.completeness import Completeness
@@ -56,6 +57,7 @@ from streaming.tables.offset_times import nothing_crossed, offset_times
 from streaming.tables.progress_rows import (
     HistoryGoneError,
     Observation,
+    history_start,
     observed_at,
     starts_after,
     whole_since,
@@ -487,9 +489,8 @@ class Snapshot:
     def group_steps(self, groups: Sequence[str] | None = None) -> pa.Table:
         """Read the states and members of groups (None: all) over the kept history (schema `GROUP_STEPS`), in
         no order."""
-        return _of(
-            groups, lambda of: group_steps(self._tables.changes_of(of), of, up_to=self.progress.sequence)
-        )
+        since, up_to = start_of(history_start(self._changes)), self.progress.sequence
+        return _of(groups, lambda of: group_steps(self._tables.changes_of(of), of, since=since, up_to=up_to))
 
     def ends_between(
         self, topics: Collection[str] | None, *, since: int, until: int, within_ms: int = 0

@@ -12,13 +12,14 @@ import pytest
 from alert_tables import RETENTION, Lake
 from deltalake import CommitProperties, Transaction, write_deltalake
 from maintenance_rounds import KEPT, NOW, TODAY, round_at
-from table_batches import Batch, append, heartbeat, live_on, offset
+from table_batches import Batch, append, group, heartbeat, live_on, offset
 
-from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
+from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, from_ms, now_ms
 from streaming.maintenance.compaction import SORTED_TRANSACTION
 from streaming.maintenance.lease import LEASE_MS, LEASE_TRANSACTION, MaintenanceBusyError, maintenance_lease
 from streaming.maintenance.trusted_time import moment_before
 from streaming.model.schemas import CHANGES, QUARANTINE
+from streaming.queries.lag import LagQueries
 from streaming.tables.progress_rows import HISTORY_TRANSACTION, history_start, noted_day
 from streaming.tables.tables import Tables
 
@@ -261,6 +262,48 @@ def test_that_a_lease_was_met_by_a_clock_ahead_does_not_block_it_either(tables: 
     round_at(tables, NOW + LEASE_MS)
 
 
+def test_a_change_that_outlives_its_day_does_not_say_who_rewound_later(tables: Tables) -> None:
+    """A batch begins before midnight, and is committed after a heartbeat of the next day: a question about
+    this heartbeat still needs its rows, when all others of the day before are dropped."""
+    midnight = NOW - 12 * HOUR_MS
+    live: Batch = {}
+
+    def change(at: int, place: int, *, name: str = "", committed_offset: int | None = None) -> None:
+        times = {"source_offset": place, "source_timestamp": at, "source_partition": 0}
+        batch: Batch = {}
+        if name:
+            batch["g"] = group(members=[{"member_id": name, "client_id": name, "client_host": "/h"}], **times)
+        if committed_offset is not None:
+            batch["g", "t", 0] = offset(committed_offset=committed_offset, commit_timestamp=at, **times)
+        append(tables, batch, live=live, now=at)
+        live.update(batch)
+
+    def who() -> list[Any]:
+        rows = LagQueries(tables).rewinds(["g"], since=from_ms(midnight + DAY_MS)).rows.to_pylist()
+        return [[member["client_id"] for member in row["members"] or []] for row in rows]
+
+    change(midnight - 20 * HOUR_MS, 1, name="first", committed_offset=10)
+    heartbeat(tables, midnight + 3_000)
+    change(midnight - 2_000, 2, name="second")
+    change(midnight + 12 * HOUR_MS, 3, name="third")
+    rewound_at = midnight + DAY_MS + 10 * HOUR_MS
+    change(rewound_at, 4, committed_offset=5)
+    heartbeat(tables, rewound_at + 2 * MINUTE_MS)
+    assert who() == [["third"]]
+    keep = replace(KEPT, history_ms=2 * DAY_MS)
+    for day in (2, 3):
+        at = midnight + day * DAY_MS + 12 * HOUR_MS
+        for hours in range(-24, 1, 6):
+            heartbeat(tables, at + hours * HOUR_MS)
+        append(tables, committed(day), now=at)
+        tables.fold()
+        round_at(tables, at, keep)
+    left = {(row["sequence"], row["kind"]) for row in tables.read_changes().to_pylist()}
+    assert (2, "group") in left
+    assert (3, "group") not in left
+    assert who() == [[]]  # not known
+
+
 # --- files -----------------------------------------------------------------------------------------------
 
 AN_HOUR = replace(KEPT, keep_unused_files_ms=HOUR_MS)
@@ -293,6 +336,23 @@ def test_a_file_being_written_when_the_clock_jumps_a_year_ahead_is_not_deleted(
 ) -> None:
     _, files_after_round = young
     assert files_after_round(YEAR_MS) == ["new"]
+
+
+def test_a_file_of_a_suspended_job_is_not_deleted_if_files_are_kept_for_less_than_an_hour(
+    tables: Tables,
+) -> None:
+    """The job goes on by a clock that stood still, and commits the file."""
+    now = now_ms()
+    suspended_at = now - 58 * MINUTE_MS
+    append(tables, committed(1), now=now - 3 * HOUR_MS)
+    for ago in (2 * HOUR_MS, HOUR_MS, *range(5 * MINUTE_MS, -1, -MINUTE_MS)):
+        heartbeat(tables, suspended_at - ago)
+    path = Path(tables.root) / "changes" / f"day={date(2026, 1, 1)}" / "new.parquet"
+    path.parent.mkdir()
+    path.write_bytes(b"being written")
+    os.utime(path, ns=((suspended_at - 5 * MINUTE_MS) * 1_000_000,) * 2)
+    round_at(tables, now, replace(KEPT, keep_unused_files_ms=MINUTE_MS))
+    assert path.exists()
 
 
 @pytest.mark.more
