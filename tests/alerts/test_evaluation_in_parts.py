@@ -178,7 +178,7 @@ OF_THE_JOB = (JOB_BEHIND, PARTITION_STALLED, RETENTION_UNKNOWN, UNKNOWN_RECORD_V
 OF_ROWS = {rule.id for rule in rules.RULES if rule not in OF_THE_JOB}
 
 
-@pytest.mark.parametrize("steps", [7, pytest.param(22, marks=pytest.mark.more)])
+@pytest.mark.parametrize("steps", [5, pytest.param(22, marks=pytest.mark.more)])
 def test_an_evaluation_in_parts_finds_what_one_of_all_rows_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:

@@ -65,7 +65,7 @@ def read(tables: Tables, name: str, as_of: int | None = None) -> dict[str, objec
     return tables.ask(lambda at: answers(at, name), as_of=as_of)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches=st.lists(BATCHES, min_size=2, max_size=4), most_bytes=st.sampled_from([1, 10**7]))
 def test_changes_in_memory_answer_as_the_tables_do_while_these_grow(
     batches: list[Batch], most_bytes: int, tmp_path_factory: pytest.TempPathFactory

@@ -40,7 +40,7 @@ def check(at: Snapshot) -> None:
     assert all(part.progress == at.progress for part in parts)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.lists(BATCHES.map(in_one_partition), min_size=1, max_size=4),
     folds=st.sets(st.integers(0, 3)),
