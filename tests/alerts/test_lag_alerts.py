@@ -267,9 +267,9 @@ def test_offset_beyond_the_end_of_its_log(lake: Lake, clock: int) -> None:
     assert (OFFSET_BEYOND_LOG_END.id, False) in rules_of(world.pass_minutes(1, "g"))
 
 
-def test_offset_of_a_recreated_topic_is_reported_of_groups_with_members(lake: Lake) -> None:
-    settings = alert_settings(offset_of_recreated_topic="on", group_rewound="off")
-    world = World(lake, settings)
+def with_recreated_topic(lake: Lake) -> tuple[World, Episode]:
+    """A group with members and one without have offsets of the former topic; the alert about it."""
+    world = World(lake, alert_settings(offset_of_recreated_topic="on", group_rewound="off"))
     world.commit("g", group_value=WITH_MEMBERS)
     world.commit("gone")
     lake.pass_time(1_000)
@@ -278,6 +278,11 @@ def test_offset_of_a_recreated_topic_is_reported_of_groups_with_members(lake: La
         lake.pass_time(M)
         lake.sample({PLACE: 5}, topic_id="new")
     (opened,) = world.evaluate()
+    return world, opened
+
+
+def test_offset_of_a_recreated_topic_is_reported_of_groups_with_members(lake: Lake) -> None:
+    world, opened = with_recreated_topic(lake)
     assert (opened.rule, opened.finding.group) == (OFFSET_OF_RECREATED_TOPIC.id, "g")
     for value in ({}, {"state": "Stable", "members": [MEMBER]}):  # its members restart
         lake.pass_time(M)
@@ -291,14 +296,7 @@ def test_offset_of_a_recreated_topic_is_reported_of_groups_with_members(lake: La
 
 
 def test_offset_of_a_recreated_topic_is_known_by_topic_ids_however_old_the_samples_are(lake: Lake) -> None:
-    world = World(lake, alert_settings(offset_of_recreated_topic="on", group_rewound="off"))
-    world.commit("g", group_value=WITH_MEMBERS)
-    lake.pass_time(1_000)
-    world.sample()  # the former one was still there
-    for _ in range(2):
-        lake.pass_time(M)
-        lake.sample({PLACE: 5}, topic_id="new")
-    (opened,) = world.evaluate()
+    world, opened = with_recreated_topic(lake)
     lake.set_group("g")
     for _ in range(9):  # no sample is newer than five minutes for the last four of these
         lake.pass_time(M)
