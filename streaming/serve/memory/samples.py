@@ -84,11 +84,22 @@ def newest_rows(samples: SampleFiles, *, until: int) -> Iterator[pa.RecordBatch]
 
 def _rows(samples: SampleFiles, file: SampleFile, *, of_topics: bool) -> Iterator[pa.RecordBatch]:
     for batch in samples.batches(file, SAMPLE_COLUMNS, topics=None, of_topics=of_topics):
-        yield batch.filter(pc.is_null(batch["partition"])) if of_topics else batch
+        yield _only(batch, pc.is_null(batch["partition"])) if of_topics else batch
 
 
 def _near(rows: pa.RecordBatch, until: int) -> pa.RecordBatch:
     """Return the rows up to a moment (ms): of partitions only those shortly before it."""
     at, since = rows["sampled_at"], timestamp(until - NEWEST_WITHIN_MS)
     is_near = pc.or_(pc.is_null(rows["partition"]), pc.greater_equal(at, since))
-    return rows.filter(pc.and_(is_near, pc.less_equal(at, timestamp(until))))
+    return _only(rows, pc.and_(is_near, pc.less_equal(at, timestamp(until))))
+
+
+def _only(rows: pa.RecordBatch, chosen: pa.Array) -> pa.RecordBatch:
+    """Return the chosen rows, without the texts of dictionaries that none of them has: they would become
+    topics, and ids of no topic."""
+    found = rows.filter(chosen)
+    columns = [
+        column.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(column.type) else column
+        for column in found.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=found.schema.names)

@@ -15,6 +15,7 @@ from table_batches import append, group, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
 from streaming.maintenance.maintenance import maintain
+from streaming.model.schemas import MEMBER
 from streaming.serve.memory.reading import read_as_of
 from streaming.serve.memory.tailer import Tailer
 from streaming.tables.log_ends import SampleFiles, topics_over_time
@@ -249,3 +250,23 @@ def test_an_old_commit_beyond_the_end_is_not_the_end_for_snapshots_that_are_read
     assert read_as_of(tables, at + 1).end_offset("orders", 0) == 10
     append(tables, {("good", "orders", 0): offset(committed_offset=12, **newer)}, now=at + HOUR_MS)
     assert read_as_of(tables, at + HOUR_MS).end_offset("orders", 0) == 12
+
+
+def test_a_moment_before_an_assigned_topic_was_first_sampled_does_not_know_its_id(tables: Tables) -> None:
+    """One file has a sample from before the moment, and the first one with the new id."""
+    member = dict.fromkeys(field.name for field in MEMBER) | {
+        **{"member_id": "m", "client_id": "c", "client_host": "/h"},
+        "assignment": [{"topic": None, "topic_id": "id-2", "partitions": [0]}],
+    }
+    append(tables, {"g": group(type="consumer", members=[member])}, now=T0)
+    rounds = [
+        *[Sample(T0 - 1_000, "orders", 0, 10, "id-1"), of_topic(T0 - 1_000, "orders", "id-1")],
+        *[Sample(T0 + 9_000, "orders", 0, 1, "id-2"), of_topic(T0 + 9_000, "orders", "id-2")],
+        *[Sample(T0 + 9_000, "later", 0, 1, "id-3"), of_topic(T0 + 9_000, "later", "id-3")],
+    ]
+    tables.append_log_ends(rows_of(rounds))
+    append(tables, {}, now=T0 + 10_000)
+    before, after = (read_as_of(tables, T0 + ms).topics for ms in (5_000, 10_000))
+    assert [before.name_of("id-1"), before.name_of("id-2")] == ["orders", None]
+    assert before.names.place("later") is None
+    assert [after.name_of("id-1"), after.name_of("id-2")] == ["orders", "orders"]
