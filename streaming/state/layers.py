@@ -38,8 +38,8 @@ class LayerChange:
 class Layers:
     """The rows of one or two `bases` except those in `replaced`, and the `recent` rows.
 
-    The rows of the bases are numbered through; `replaced` are such numbers, ascending. The columns of a base
-    may be encoded (`streaming.state.encoded`), and those of `recent` may have dictionaries. No table has more
+    The rows of the bases are numbered through; `replaced` are such numbers, ascending. Columns of a base may
+    be encoded (`streaming.state.encoded`), and columns of `recent` may have dictionaries. No table has more
     chunks per column than its bytes need.
     """
 

@@ -45,7 +45,7 @@ class RuleContext:
     columns of `expiry` if `is_predicted`. `groups` are the live groups (schema `GROUPS`). `dropped` are rows
     of `changes` that no evaluation has seen, about offsets that have probably expired. `rewound` are rewinds
     (schema `REWOUND`). `lag` is None if there are no new samples. Each rule gets only the offsets and
-    positions that it selects (`AlertRule`); in large tables `groups` are only those of such rows.
+    positions that it selects (`AlertRule`). If the tables are large, `groups` has only the groups of these.
 
     `log_starts` are the log start offsets of the committed topic partitions (None: no answer); it is None if
     no broker was asked. `known` are the newest episodes by rule and subject: the open ones, and for rules

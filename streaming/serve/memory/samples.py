@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, from_texts, numbers_or, to_mask
+from streaming.common.keys import without_unused
 from streaming.common.timestamps import timestamp, to_milliseconds
 from streaming.model.schemas import LOG_ENDS, TOPIC_GONE
 from streaming.serve.memory.names import NONE, Coded, joined
@@ -99,7 +100,6 @@ def _only(rows: pa.RecordBatch, chosen: pa.Array) -> pa.RecordBatch:
     topics, and ids of no topic."""
     found = rows.filter(chosen)
     columns = [
-        column.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(column.type) else column
-        for column in found.columns
+        without_unused(column) if pa.types.is_dictionary(column.type) else column for column in found.columns
     ]
     return pa.RecordBatch.from_arrays(columns, names=found.schema.names)

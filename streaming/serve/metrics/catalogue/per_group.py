@@ -133,8 +133,8 @@ PER_GROUP: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a lower offset than the previous offset of the same log. Of "
-        "several commits for a partition in one batch, only the last is considered.",
+        help="Commits of a lower offset than the previous offset of the same log. Of several "
+        "commits for a partition in one batch, only the last is considered.",
         level="group",
         labels=_GROUP,
         kind="counter",
