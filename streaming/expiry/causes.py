@@ -10,7 +10,7 @@ decisions rest on three facts about Kafka (4.3: `OffsetMetadataManager`, `GroupC
 - the deletion of a topic removes only the offsets of that topic, in all groups at the same time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,7 +60,8 @@ class Evidence:
     `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows, as of
     before the batch. `topic_ids` are the current topics, as `Broker.topic_ids` returns them. `stalled` are
     the offsets partitions with an open transaction. `ends` are the greatest source offsets of changes that
-    are not among the rows, by offsets partition. `now` is in milliseconds.
+    are not among the rows, by offsets partition. `cut` are the offsets partitions of which the batch did not
+    read all that was there. `now` is in milliseconds.
     """
 
     offsets: pa.Table
@@ -70,6 +71,7 @@ class Evidence:
     stalled: frozenset[int]
     now: int
     ends: Mapping[int, int] = field(default_factory=dict)
+    cut: Collection[int] = ()
 
 
 def watched_since(retention: Retention | None, now: int) -> int:
@@ -143,7 +145,7 @@ def _is_expired_meanwhile(
     retention = evidence.retention
     earliest = seen - 2 * (retention.check_interval_ms if retention else 0) - CLOCK_TOLERANCE_MS
     is_retention_known = seen >= (retention.known_since if retention else _NEVER)
-    is_due = due.is_known & (due.at >= earliest) & (due.at <= evidence.now)
+    is_due = due.is_known & (due.dropped_from >= earliest) & (due.dropped_from <= evidence.now)
     is_same_topic, _ = _topics(gone, seen, evidence)
     is_outlived = _is_outlived(changes, gone, due.at, evidence)
     is_expired: Mask = is_due & is_retention_known & (seen != _NEVER) & is_same_topic & ~is_outlived
@@ -155,9 +157,10 @@ def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDA
     operations = _operations(removed)
     due = _DueTimes.of(removed, evidence.groups, evidence.retention)
     is_outlived = _is_outlived(changes, removed, due.at, evidence)
-    is_outlived &= ~_may_go_on(changes, removed, operations, evidence.ends)
+    is_outlived &= ~_may_go_on(changes, removed, operations, evidence)
     is_no_expiry = _in_same(operations, due.is_before(removed_at) | is_outlived)
-    is_in_time = due.is_in_time(removed_at, evidence.retention)
+    is_due = due.is_over(removed_at)
+    is_expired = is_due & _in_same(operations, is_due & due.is_in_time(removed_at, evidence.retention))
     is_same_topic, is_topic_gone = _topics(removed, removed_at, evidence)
     is_same_topic = _in_same(operations, is_same_topic)
     is_topic_gone = ~_in_same(operations, ~is_topic_gone)
@@ -165,7 +168,7 @@ def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDA
     return np.select(
         [
             is_same_topic & is_no_expiry,
-            is_same_topic & is_in_time,
+            is_same_topic & is_expired,
             is_topic_gone & (is_no_expiry | is_recent),
         ],
         [DELETED, EXPIRED, TOPIC_DELETED],
@@ -177,12 +180,14 @@ def _causes(changes: pa.Table, removed: pa.Table, evidence: Evidence) -> npt.NDA
 class _DueTimes:
     """When each of m removed offsets was due (ms), from its values before the batch.
 
-    `at` is `_NEVER` for those never due. `not_before` is the earliest moment at which it can have been due if
-    the offset or its group changed within the batch. Both count only where `is_known`. `is_exact`: neither
-    changed.
+    `at` is `_NEVER` for those never due. `dropped_from` is the moment from which checks drop the offset: an
+    offset that outlived `at` was exempt until the last record of its group, or until the retention changed.
+    `not_before` is the earliest moment at which it can have been due if the offset or its group changed
+    within the batch. All count only where `is_known`. `is_exact`: neither changed.
     """
 
     at: Index
+    dropped_from: Index
     not_before: Index
     is_known: Mask
     is_exact: Mask
@@ -198,6 +203,7 @@ class _DueTimes:
         needs_no_retention = is_exact & (is_explicit | (at == _NEVER))
         return cls(
             at=at,
+            dropped_from=np.maximum(at, _may_change_at(removed, groups, retention)),
             not_before=np.minimum(at, np.minimum(committed, _FAR) + retention_ms),
             is_known=~is_vague & (needs_no_retention | (retention is not None)) & (is_exact | ~is_explicit),
             is_exact=is_exact,
@@ -209,14 +215,26 @@ class _DueTimes:
         early: Mask = self.is_known & (removed_at < due - CLOCK_TOLERANCE_MS)
         return early
 
+    def is_over(self, removed_at: Index) -> Mask:
+        """Return which offsets were due when they were removed."""
+        over: Mask = self.is_known & self.is_exact & (removed_at >= self.at - CLOCK_TOLERANCE_MS)
+        return over
+
     def is_in_time(self, removed_at: Index, retention: Retention | None) -> Mask:
-        """Return which offsets were removed when an expiry check would have removed them: within one check
-        interval after they were due, or two if the partition moved to another coordinator meanwhile."""
+        """Return which offsets were removed within one check interval after checks began to drop them, or two
+        if the partition moved to another coordinator meanwhile."""
         interval = retention.check_interval_ms if retention else 0
-        late = removed_at - np.where(self.at == _NEVER, _FAR, self.at)
-        is_in_window = (late >= -CLOCK_TOLERANCE_MS) & (late <= 2 * interval + CLOCK_TOLERANCE_MS)
-        in_time: Mask = self.is_known & self.is_exact & is_in_window
+        in_time: Mask = removed_at - self.dropped_from <= 2 * interval + CLOCK_TOLERANCE_MS
         return in_time
+
+
+def _may_change_at(removed: pa.Table, groups: pa.Table, retention: Retention | None) -> Index:
+    """Return the latest moment (ms) before the batch at which the rule of each offset can have changed."""
+    found = pc.index_in(removed["group"], value_set=groups["group"].combine_chunks())
+    rows = found.fill_null(len(groups)).to_numpy()
+    changed_at = np.append(to_milliseconds(groups["source_timestamp"]).fill_null(0).to_numpy(), 0)[rows]
+    latest: Index = np.maximum(changed_at, retention.known_since if retention else 0)
+    return latest
 
 
 def _is_outlived(changes: pa.Table, removed: pa.Table, due: Index, evidence: Evidence) -> Mask:
@@ -248,14 +266,15 @@ def ends_of(changes: pa.Table) -> dict[int, int]:
     return dict(zip(last["source_partition"].to_pylist(), last["source_offset_max"].to_pylist(), strict=True))
 
 
-def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index, others: Mapping[int, int]) -> Mask:
+def _may_go_on(changes: pa.Table, removed: pa.Table, operations: Index, evidence: Evidence) -> Mask:
     """Return which rows may belong to a check whose tombstones continue after this batch."""
-    ends = {number: max(end, others.get(number, end)) for number, end in ends_of(changes).items()}
+    ends = {number: max(end, evidence.ends.get(number, end)) for number, end in ends_of(changes).items()}
     partitions = removed["source_partition"].to_numpy()
     is_last = removed["source_offset"].to_numpy() == pd.Series(ends).reindex(partitions).to_numpy()
     checks = key_codes(_times(removed))
     is_large = np.bincount(checks)[checks] >= LARGE_CHECK
-    may_go_on: Mask = is_large & _in_same(operations, is_last)
+    is_cut = np.isin(partitions, np.array([*evidence.cut], dtype=np.int64))
+    may_go_on: Mask = (is_large | is_cut) & _in_same(operations, is_last)
     return may_go_on
 
 

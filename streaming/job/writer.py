@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 from uuid import uuid4
@@ -282,7 +282,8 @@ class BatchWriter:
             raise RebuildNeededError(reason)
         is_first = self.progress.query_id is None
         rows, clamped = change_rows(results.changes, sequence=begun.sequence, batch_time=begun.batch_time)
-        rows = self._with_causes(rows, results.written.ends, begun)
+        cut = {number for number, end in positions.items() if end < _known_end(self.progress, number)}
+        rows = self._with_causes(rows, results.written.ends, cut, begun)
         count = len(rows) + results.written.rows
         sequence = begun.sequence if count else progress.sequence
         failed, clamped_failed = quarantine_rows(
@@ -307,10 +308,13 @@ class BatchWriter:
             self._rows_since_fold += count
         self.progress = after
 
-    def _with_causes(self, changes: pa.Table, ends: Mapping[int, int], begun: BatchToWrite) -> pa.Table:
+    def _with_causes(
+        self, changes: pa.Table, ends: Mapping[int, int], cut: Collection[int], begun: BatchToWrite
+    ) -> pa.Table:
         """Add the causes of removals; reads tables and metadata only if these may decide.
 
-        `ends` are the greatest source offsets of changes in files, by offsets partition.
+        `ends` are the greatest source offsets of changes in files, by offsets partition. `cut` are the
+        offsets partitions of which the batch did not read all that was there.
         """
         retention = self.progress.retention
         now = max(self._clock(), begun.batch_time)  # else tasks may have written rows that matter
@@ -328,6 +332,7 @@ class BatchWriter:
             stalled=_stalled(self.progress),
             now=now,
             ends=ends,
+            cut=cut,
         )
         return with_causes(changes, evidence)
 
@@ -364,6 +369,11 @@ def _stalled(progress: Progress) -> frozenset[int]:
         for number, partition in progress.partitions.items()
         if partition.open_transaction_since is not None
     )
+
+
+def _known_end(progress: Progress, number: int) -> int:
+    """Return the last stable offset of an offsets partition as of the last heartbeat; 0: unknown."""
+    return progress.partitions.get(number, PartitionProgress()).last_stable_offset or 0
 
 
 def _moved(before: Progress, after: Progress) -> int:

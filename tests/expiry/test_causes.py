@@ -96,6 +96,7 @@ def causes(
     stalled: frozenset[int] = frozenset(),
     late_by: int = 0,
     ends: Mapping[int, int] | None = None,
+    cut: frozenset[int] = frozenset(),
     ask: bool = True,
 ) -> list[str]:
     """The causes of the removed offsets of a batch that is written `late_by` after its last removal."""
@@ -108,6 +109,7 @@ def causes(
         stalled=stalled,
         now=max(row["source_timestamp"] for row in rows) + late_by,
         ends=ends or {},
+        cut=cut,
     )
     decided = with_causes(changes_of(*rows), evidence).to_pylist()
     assert all((row["cause"] is None) == (row["kind"] == "group" or row["op"] == "set") for row in decided)
@@ -154,6 +156,39 @@ def test_what_goes_when_it_is_due_has_probably_expired(late: int) -> None:
 
 def test_what_goes_much_later_is_not_known() -> None:
     assert causes(removal(offset(), DUE + 2 * INTERVAL + CLOCK_TOLERANCE_MS + 1)) == [UNKNOWN]
+
+
+LATE = DUE + 30 * DAY
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        simple() | {"type": "consumer", "subscribed_topics": []},
+        stable("u"),
+        simple() | {"protocol_type": "consumer"},
+    ],
+    ids=["empty", "unsubscribed", "empty classic group without a time"],
+)
+def test_an_overdue_offset_that_its_group_exempted_expires_when_the_group_has_changed(group: Row) -> None:
+    was = group | {"source_timestamp": LATE - MINUTE}
+    assert causes(removal(offset(), LATE), groups=[was]) == [EXPIRED]
+    assert causes(removal(offset(expire_timestamp=EARLY), LATE), groups=[was]) == [EXPIRED]
+    long_ago = group | {"source_timestamp": LATE - 2 * INTERVAL - CLOCK_TOLERANCE_MS - 1}
+    assert causes(removal(offset(), LATE), groups=[long_ago]) == [UNKNOWN]
+    assert causes(removal(offset(), LATE), groups=[was], staying=[offset(1)]) == [DELETED]
+
+
+def test_an_overdue_offset_expires_when_the_retention_is_lowered() -> None:
+    lowered = replace(RETENTION, known_since=LATE - MINUTE)
+    assert causes(removal(offset(), LATE), retention=lowered) == [EXPIRED]
+    assert causes(removal(offset(), LATE), retention=replace(lowered, known_since=LATE - DAY)) == [UNKNOWN]
+
+
+def test_a_check_that_drops_offsets_just_due_drops_overdue_ones() -> None:
+    due, overdue = removal(offset(0, at=T0 + 30 * DAY), LATE + MINUTE), removal(offset(1), LATE + MINUTE)
+    assert causes(due, overdue) == [EXPIRED, EXPIRED]
+    assert causes(due, {**overdue, "source_timestamp": LATE}) == [EXPIRED, UNKNOWN]
 
 
 def test_an_explicit_expiry_needs_no_retention() -> None:
@@ -205,6 +240,14 @@ def test_a_check_that_may_go_on_in_the_next_batch_leaves_nothing_behind() -> Non
     assert set(causes(*went, staying=[older], ends={place[0]: place[1] + 1})) == {DELETED}, (
         "others came later"
     )
+
+
+def test_a_check_that_the_batch_cuts_leaves_nothing_behind() -> None:
+    went, older = [removal(offset(0), DUE + MINUTE), removal(offset(1), DUE + MINUTE)], offset(2, at=T0 - 1)
+    assert causes(*went, staying=[older], cut=frozenset({0})) == [EXPIRED, EXPIRED]
+    assert causes(*went, staying=[older], cut=frozenset({1})) == [DELETED, DELETED], "another partition"
+    assert causes(*went, staying=[older], cut=frozenset({0}), ends={0: 102}) == [DELETED, DELETED]
+    assert causes(*went, removal(offset(3, at=T0 + DAY), DUE + MINUTE), cut=frozenset({0})) == [DELETED] * 3
 
 
 NAMES = st.lists(st.text(alphabet="g\0", max_size=3), min_size=3, max_size=3, unique=True)

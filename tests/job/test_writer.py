@@ -397,6 +397,27 @@ def test_removals_get_their_cause_before_they_are_written(job: Job) -> None:
     assert job.tables.progress().retention == RETENTION
 
 
+@pytest.mark.parametrize(
+    ("end", "cause"), [(10, "deleted"), (11, "expired (probable)")], ids=["whole", "cut"]
+)
+def test_a_removal_at_the_end_of_a_batch_that_was_cut_may_be_of_a_check_that_goes_on(
+    job: Job, end: int, cause: str
+) -> None:
+    """Offsets of an empty group, long due; the job knows how far the log went before it read the batch."""
+    old = [{**set_offset("g", number), "partition": number, "source_timestamp": 0} for number in (1, 2)]
+    for row in old:
+        row["after"] |= {"commit_timestamp": -10_000_000}
+    job.positions = {0: 5}
+    writer = job.start()
+    writer.apply(results(*old, set_group("g")), 0)
+    writer.heartbeat({0: PartitionEnds(end, end)}, RETENTION)
+    job.positions = {0: 10}
+    gone = removed_offset("g", 1_500, old[0]["after"], "tombstoned")
+    writer.apply(results({**gone, "partition": 1, "source_offset": 9}), 1)
+    (row,) = (row for row in job.tables.read_changes().to_pylist() if row["op"] == "remove")
+    assert row["cause"] == cause
+
+
 def test_a_second_writer_is_noticed_before_it_does_harm(job: Job) -> None:
     ours, theirs = job.start(), job.start()
     theirs.apply(results(set_offset("g", 1)), 0)
