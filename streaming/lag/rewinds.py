@@ -82,19 +82,20 @@ def lasting(
     """Divide n rewinds into those that last, and those of which this is not known yet.
 
     `rewinds` are in the order of the log, with the columns that `with_who` needs, `KEY`, committed_offset,
-    committed_at, offset_before, before_at, and the topic ids that `is_of_other_log` needs. `commits` (schema
-    `COMMITTED`) are the later commits of their groups. `read_until` (n ms) are the moments up to which all
-    commits are known.
+    committed_at, written_at, offset_before, before_at, and the topic ids that `is_of_other_log` needs.
+    `commits` (schema `COMMITTED`) are the later commits of their groups. `read_until` (n ms) are the moments
+    up to which all commits are known, by the clock of the job, as written_at: that of the coordinator
+    (committed_at) may differ.
 
     Neither part has rewinds that were made up for within `after_ms`, because consumers that take over
     partitions repeat some offsets, nor those of a topic that was recreated in between (`over_time`: the ids
     that topics were seen with). The rewinds of a group keep their order: one that follows an undecided one
     waits, too.
     """
-    at = numbers_or(to_milliseconds(rewinds["committed_at"]), 0)
+    at, written_at = _committed_at(rewinds), numbers_or(to_milliseconds(rewinds["written_at"]), 0)
     back_at = _back_at(rewinds, commits)
     is_short = (back_at != NONE) & (back_at - at < after_ms)
-    is_open = (back_at == NONE) & (read_until - at < after_ms)
+    is_open = (back_at == NONE) & (read_until - written_at < after_ms)
     groups = key_codes([rewinds["group"]])
     numbers = np.arange(len(rewinds))
     first_open = np.full((groups.max() if len(groups) else -1) + 1, len(rewinds), np.int64)
@@ -121,9 +122,18 @@ def _back_at(rewinds: pa.Table, commits: pa.Table) -> Index:
     offsets = numbers_or(commits["committed_offset"], NONE)[later]
     is_back = offsets >= numbers_or(rewinds["offset_before"], 0)[of_rewind]
     found = np.full(len(rewinds), NONE, np.int64)
-    at = numbers_or(to_milliseconds(commits["committed_at"]), 0)[later]
+    at = _committed_at(commits)[later]
     found[of_rewind[is_back][::-1]] = at[is_back][::-1]  # reversed: the first is written last
     return found
+
+
+def _committed_at(rows: pa.Table) -> Index:
+    """Return when (ms) n commits were made, at the latest when their batch was written."""
+    committed_at, written_at = (
+        numbers_or(to_milliseconds(rows[name]), 0) for name in ("committed_at", "written_at")
+    )
+    at: Index = np.minimum(committed_at, written_at)
+    return at
 
 
 def brief_words_of(was_empty: bool | None, members: Members, *, most: int | None = None) -> str | None:

@@ -372,7 +372,7 @@ def drops_between(changes: DeltaTable, cause: str, *, after: int, up_to: int) ->
         FROM changes
         WHERE "sequence" > {after} AND "sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove'
             AND {is_one_of("cause", [cause])}
-        ORDER BY "sequence" DESC, {keys}
+        ORDER BY "sequence" DESC, "source_timestamp" DESC NULLS LAST, "source_offset" DESC NULLS LAST, {keys}
         """,
         changes=changes,
     )

@@ -396,6 +396,13 @@ def test_of_several_drops_the_last_is_reported(lake: Lake) -> None:
     assert (opened.finding.partition, opened.finding.facts["dropped_at"]) == (1, iso(lake.now))
 
 
+def test_of_drops_in_one_batch_the_last_in_the_log_is_reported(lake: Lake) -> None:
+    lake.commit("billing", *(("orders", number) for number in range(3)))
+    lake.drop("billing", ("orders", 0), ("orders", 2), ("orders", 1), cause=EXPIRED)
+    (opened,) = lake.evaluate()
+    assert (opened.finding.partition, opened.finding.facts["offsets"]) == (1, 3)
+
+
 @pytest.mark.parametrize("cause", ["deleted", "topic deleted (probable)", "gone while away", "unknown"])
 def test_offsets_that_went_for_another_reason_are_no_alert(lake: Lake, cause: str) -> None:
     lake.commit("billing")

@@ -80,15 +80,17 @@ def test_nothing_was_committed() -> None:
 M = 60_000
 
 
-def moved(*rows: tuple[str, int, int, int, int | None]) -> pa.Table:
-    """Commits of groups: sequence, time (ms), offset, and the offset before."""
+def moved(*rows: tuple[str, int, int, int, int | None], ahead: int = 0) -> pa.Table:
+    """Commits of groups: sequence, time (ms), offset, and the offset before. The clock of their coordinator
+    is ahead of the job's (ms)."""
     filled = [
         {
             "group": group,
             "topic": "t",
             "partition": 0,
             "committed_offset": offset,
-            "committed_at": at,
+            "committed_at": at + ahead,
+            "written_at": at,
             "offset_before": before,
             "before_at": 0,
             "topic_id": None,
@@ -100,10 +102,8 @@ def moved(*rows: tuple[str, int, int, int, int | None]) -> pa.Table:
     names = ["group", "topic", "partition", "committed_offset", "offset_before", "sequence"]
     kinds = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64()]
     ids = [("topic_id", pa.string()), ("topic_id_before", pa.string())]
-    schema = pa.schema(
-        [*zip(names, kinds, strict=True), *ids, ("committed_at", TIMESTAMP), ("before_at", TIMESTAMP)]
-    )
-    return timed(filled, schema)
+    times = [(name, TIMESTAMP) for name in ("committed_at", "written_at", "before_at")]
+    return timed(filled, pa.schema([*zip(names, kinds, strict=True), *ids, *times]))
 
 
 NO_TOPICS = pa.schema(
@@ -130,6 +130,24 @@ def test_a_rewind_lasts_if_it_is_not_made_up_for_soon(
     found = lasting(
         rewinds, moved(*later), NO_TOPICS, read_until=np.array([read_until], np.int64), after_ms=M
     )
+    assert [rows["sequence"].to_pylist() for rows in found] == [told, waiting]
+
+
+@pytest.mark.parametrize("ahead", [-2 * M, -M, M, 2 * M])
+@pytest.mark.parametrize(
+    ("later", "read_until", "told", "waiting"),
+    [([], M - 1, [], [2]), ([], M, [2], []), ([("g", 3, M // 2, 100, 50)], 2 * M, [], [])],
+    ids=["waits", "lasts", "made up for"],
+)
+def test_a_coordinator_with_another_time_makes_no_rewind_last(
+    later: list[tuple[str, int, int, int, int | None]],
+    read_until: int,
+    told: list[int],
+    waiting: list[int],
+    ahead: int,
+) -> None:
+    rewinds, commits = moved(("g", 2, 0, 50, 100), ahead=ahead), moved(*later, ahead=ahead)
+    found = lasting(rewinds, commits, NO_TOPICS, read_until=np.array([read_until], np.int64), after_ms=M)
     assert [rows["sequence"].to_pylist() for rows in found] == [told, waiting]
 
 

@@ -286,20 +286,16 @@ def _judge_group_rewound(view: RuleContext) -> Judgement:
 
 def _rewound(view: RuleContext) -> Iterator[Finding]:
     rows = view.rewound
-    is_counted = [
-        view.counted(REWOUND_RULE, subject_of(group), "sequence") >= sequence
-        for group, sequence in zip(rows["group"].to_pylist(), rows["sequence"].to_pylist(), strict=True)
-    ]
-    rows = rows.filter(from_mask(~np.array(is_counted, np.bool_)))
+    is_new = [place > _last_counted(view, group) for group, place in _places_in_log(rows)]
+    rows = rows.filter(from_mask(np.array(is_new, np.bool_)))
     rows = rows.append_column("back", lag(rows["offset_before"], rows["committed_offset"]))
-    last = rows.group_by("group").aggregate([("sequence", "max")])
-    lasts = dict(zip(last["group"].to_pylist(), last["sequence_max"].to_pylist(), strict=True))
+    lasts = dict(sorted(_places_in_log(rows)))
     order = [("back", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     for worst in worst_of_each_subject(rows, view.policies, order=order):
         row, members = worst.row, worst.row["members"]
         counted = {
             "offsets": worst.offsets + view.counted(REWOUND_RULE, worst.subject, "offsets"),
-            **({"sequence": lasts[worst.group]} if worst.group is not None else {}),
+            **({} if worst.group is None else dict(zip(_LAST_COUNTED, lasts[worst.group], strict=True))),
         }
         held = view.known.get((REWOUND_RULE, worst.subject))
         if held is not None and held.is_open:  # keep the first rewind: later ones are only counted
@@ -319,6 +315,20 @@ def _rewound(view: RuleContext) -> Iterator[Finding]:
             },
             evidence=f"{worst.source} {row['sequence']}",
         )
+
+
+_LAST_COUNTED: Final = ("sequence", "source_offset")  # a batch may have several rewinds of a group
+
+
+def _places_in_log(rows: pa.Table) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the group of each of n rows, with its sequence and source offset."""
+    places = (numbers_or(rows[name], 0).tolist() for name in _LAST_COUNTED)
+    return zip(rows["group"].to_pylist(), zip(*places, strict=True), strict=True)
+
+
+def _last_counted(view: RuleContext, group: str) -> tuple[int, int]:
+    sequence, source_offset = (view.counted(REWOUND_RULE, subject_of(group), name) for name in _LAST_COUNTED)
+    return sequence, source_offset
 
 
 GROUP_REWOUND: Final = AlertRule(

@@ -28,6 +28,7 @@ _OF_COMMIT: Final = [
     *KEY,
     ("committed_offset", pa.int64()),
     ("committed_at", TIMESTAMP),
+    ("written_at", TIMESTAMP),
     *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
 ]
 
@@ -125,8 +126,8 @@ def _read_until(moves: pa.Table, snapshot: MemorySnapshot) -> Index:
 
 def _of_commits(rows: pa.RecordBatch) -> dict[str, pa.Array]:
     """Return the columns of n commits; a commit is never later than the batch that wrote it."""
-    after = rows["after"]
-    times = field_of(after, "commit_timestamp", TIMESTAMP), field_of(rows, "batch_time", TIMESTAMP)
+    after, written_at = rows["after"], field_of(rows, "batch_time", TIMESTAMP)
+    times = field_of(after, "commit_timestamp", TIMESTAMP), written_at
     earlier = np.minimum(*(numbers_or(to_milliseconds(one), _LATEST) for one in times))
     return {
         **{
@@ -136,10 +137,11 @@ def _of_commits(rows: pa.RecordBatch) -> dict[str, pa.Array]:
         },
         "committed_offset": field_of(after, "committed_offset", pa.int64()),
         "committed_at": to_timestamps(from_numbers(earlier)),
+        "written_at": written_at,
     }
 
 
-_MADE: Final = ("committed_offset", "committed_at")
+_MADE: Final = ("committed_offset", "committed_at", "written_at")
 
 
 def _offsets(values: pa.StructArray) -> tuple[Index, Mask]:
