@@ -179,6 +179,24 @@ def test_offsets_of_topics_that_a_running_group_has_left_are_no_reason_to_start_
     assert "unless the consumers start again" in summary(worse)
 
 
+def test_severity_of_expiry_is_of_the_offset_that_expires_first(lake: Lake) -> None:
+    """The first, with a retention time of its own of two hours, is critical for half an hour; both are of
+    topics that the group no longer subscribes to."""
+    stable = EMPTY | {"state": "Stable", "subscribed_topics": ["payments"], "protocol": "range"}
+    lake.commit("billing", ("former", 0), group_value=stable)
+    lake.pass_time(RETENTION - 3 * HOUR // 2)
+    lake.commit("billing", group_value=None, expire_timestamp=lake.now + 2 * HOUR)
+    lake.pass_time(HOUR)
+    (opened,) = lake.evaluate()
+    assert (opened.finding.topic, opened.finding.severity) == ("former", "info")
+    lake.commit("billing", ("former", 0), group_value=None, at=lake.now - RETENTION + 5 * HOUR // 3)
+    (worse,) = lake.evaluate()
+    assert (worse.finding.topic, worse.finding.severity) == ("orders", "warning")
+    lake.pass_time(HOUR // 2)
+    (worst,) = lake.evaluate()
+    assert (worst.id, worst.finding.severity, worst.finding.facts["offsets"]) == (opened.id, "critical", 2)
+
+
 @pytest.mark.parametrize(
     ("group_value", "value", "remedy"),
     [

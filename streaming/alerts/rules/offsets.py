@@ -60,7 +60,7 @@ def _severity_of_expiry(worst: Worst) -> Severity:
     info."""
     if worst.row["rule"] in UNSUBSCRIBED_RULES:
         return INFO
-    return CRITICAL if worst.is_critical else WARNING
+    return CRITICAL if worst.row["is_critical"] else WARNING
 
 
 _UNLESS: Final[Mapping[str, str]] = {

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.alerts.episodes import INFO, Finding, Severity
-from streaming.common.arrays import Index, Mask, from_numbers, where
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, where
 from streaming.common.keys import Numbering, numbered
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ranges import Partition, lag
@@ -137,7 +137,6 @@ class Worst:
     row: Mapping[str, Any]
     offsets: int
     groups: int
-    is_critical: bool = False
 
     @property
     def subject(self) -> str:
@@ -178,7 +177,7 @@ def _quoted(name: str | None) -> str:
 
 def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) -> Iterator[Worst]:
     """Yield the subjects with offsets (n rows, with the columns of `expiry`) within the thresholds of their
-    group, the soonest to expire first.
+    group, the soonest to expire first. Their rows also have is_critical.
 
     Thresholds are at most half (warning) and a quarter (critical) of the time for which an offset is kept:
     with a short retention, every commit would be a warning otherwise.
@@ -191,9 +190,9 @@ def expiring_of_each_subject(soon: pa.Table, policies: GroupPolicies, now: int) 
     critical = np.array([policy.critical_ms for policy in of_group], np.int64)[codes]
     is_warning = ends - now <= np.minimum(warning, kept // 2)
     is_critical = ends - now <= np.minimum(critical, kept // 4)
-    within = is_warning | is_critical
+    within = where(soon.append_column("is_critical", from_mask(is_critical)), is_warning | is_critical)
     order = [("expires_at", "ascending"), ("topic", "ascending"), ("partition", "ascending")]
-    return worst_of_each_subject(where(soon, within), policies, is_critical[within], order=order)
+    return worst_of_each_subject(within, policies, order=order)
 
 
 def log_starts_of(offsets: pa.Table, log_starts: Mapping[Partition, int | None]) -> pa.Array:
@@ -218,13 +217,9 @@ def below_start_of_each_subject(
 
 
 def worst_of_each_subject(
-    rows: pa.Table,
-    policies: GroupPolicies,
-    is_critical: Mask | None = None,
-    *,
-    order: Sequence[tuple[str, str]] = (),
+    rows: pa.Table, policies: GroupPolicies, *, order: Sequence[tuple[str, str]] = ()
 ) -> Iterator[Worst]:
-    """Yield the subjects of n rows (and n booleans), each with its first row in `order` (as for
+    """Yield the subjects of n rows, each with its first row in `order` (as for
     `pyarrow.compute.sort_indices`; of equal rows, the one of the first group; default: the order of the
     rows)."""
     codes, encoded = numbered(rows["group"])
@@ -235,8 +230,6 @@ def worst_of_each_subject(
     places = np.flatnonzero(number_of_row >= 0)
     counts = np.bincount(number_of_row[places], minlength=len(numbers))
     groups = np.bincount(number_of_group[number_of_group >= 0], minlength=len(numbers))
-    critical = np.zeros(len(rows), bool) if is_critical is None else is_critical
-    has_critical = np.bincount(number_of_row[places[critical[places]]], minlength=len(numbers)) > 0
     if order:
         places = _foremost(places, number_of_row[places], rows, order[0])
         order = [*order, ("group", "ascending")]
@@ -255,7 +248,6 @@ def worst_of_each_subject(
             row=row,
             offsets=int(counts[number]),
             groups=int(groups[number]),
-            is_critical=bool(has_critical[number]),
         )
 
 
