@@ -210,13 +210,23 @@ class Notifier:
             )
         since = self._clock() if before.failing_since is None else before.failing_since
         failed = replace(before, failing_since=since, error=str(error))
-        if not error.is_answer or not self._refusals.refuse(tracked, self._steady()):
+        is_too_often = error.is_answer and self._refusals.refuse(tracked, self._steady())
+        if not is_too_often or self._is_repeated(tracked):
             return failed
         _log.warning(
             f"{self._receiver.name} has refused the alert {episode.rule} of {episode.finding.subject} "
             f"{MOST_REFUSALS} times while it took others, so it is not sent again before it changes: {error}"
         )
         return replace(failed, revision=episode.revision)
+
+    def _is_repeated(self, tracked: TrackedEpisode) -> bool:
+        """Return whether the receiver has accepted an earlier revision, and resolves it unless it is sent
+        again."""
+        return (
+            self._every_s is not None
+            and tracked.episode.is_open
+            and tracked.to(self._receiver.name).severity is not None
+        )
 
     def _record(self, outcomes: Mapping[str, Delivery]) -> None:
         """Record the outcomes of deliveries, and those that could not be recorded before."""

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from operator import itemgetter
 from threading import Thread
 from typing import Final, Protocol
 
@@ -130,6 +131,7 @@ class Alertmanager:
             for tracked in news
             for alert in alertmanager_alerts(tracked, tracked.to(self.name), labels, until=until)
         ]
+        alerts.sort(key=itemgetter("endsAt"))  # of two with the same labels, the last one counts
         url = f"{self.settings.url.rstrip('/')}/api/v2/alerts"
         post(url, alerts, self.settings.headers, self.timeout_ms)
 
@@ -239,11 +241,11 @@ class _Exchange:
         else:
             done.set_result(None)
 
-    def _connected(self, connection: HTTPConnection) -> HTTPConnection:
+    def _connected(self, connection: HTTPConnection) -> None:
+        """Raise `TimeoutError` instead of sending if the time is over, and else be ready to be cut."""
+        self._connections.append(connection)
         if self._is_over:
             raise TimeoutError
-        self._connections.append(connection)
-        return connection
 
 
 def _cut(connected: socket.socket | None) -> None:
@@ -253,17 +255,30 @@ def _cut(connected: socket.socket | None) -> None:
             connected.shutdown(socket.SHUT_RDWR)
 
 
-def _opener(connected: Callable[[HTTPConnection], HTTPConnection]) -> urllib.request.OpenerDirector:
+def _opener(connected: Callable[[HTTPConnection], None]) -> urllib.request.OpenerDirector:
     """Return an opener for http and https only, in which redirects are failures: followed, a POST would
-    become a GET without a body. `connected` is called with each connection before it is opened."""
+    become a GET without a body. `connected` is called with each connection before it is opened, and before
+    anything is sent."""
+
+    class Plain(HTTPConnection):
+        def connect(self) -> None:
+            connected(self)
+            super().connect()
+            connected(self)
+
+    class Tls(HTTPSConnection):
+        def connect(self) -> None:
+            connected(self)
+            super().connect()
+            connected(self)
 
     class Http(urllib.request.HTTPHandler):
         def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-            return self.do_open(lambda *at, **how: connected(HTTPConnection(*at, **how)), req)
+            return self.do_open(Plain, req)
 
     class Https(urllib.request.HTTPSHandler):
         def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-            return self.do_open(lambda *at, **how: connected(HTTPSConnection(*at, **how)), req)
+            return self.do_open(Tls, req)
 
     opener = urllib.request.OpenerDirector()
     for handler in (

@@ -14,7 +14,7 @@ from kafka_clients import wait_until
 from logged import logged
 
 from streaming.alerts.delivery import Notifier
-from streaming.alerts.receivers import receivers
+from streaming.alerts.receivers import Receiver, receivers
 from streaming.alerts.table import AlertTable
 from streaming.common.times import now_ms
 
@@ -48,6 +48,13 @@ def notifications(notified: HttpReceiver) -> list[tuple[str, str, str]]:
     )
 
 
+def deliver_all(lake: Lake, receiver: Receiver) -> None:
+    """Deliver with a new notifier, as after a restart."""
+    with logged("streaming.alerts") as failures:
+        assert Notifier(AlertTable(lake.tables), receiver, clock=lambda: lake.now).deliver()
+    assert failures == []
+
+
 def test_alertmanager_notifies_once_and_resolves_once(
     url: str, notified: HttpReceiver, tmp_path: Path
 ) -> None:
@@ -62,10 +69,8 @@ def test_alertmanager_notifies_once_and_resolves_once(
     def notified_of(*expected: tuple[str, str, str]) -> None:
         wait_until(lambda: set(expected) <= set(notifications(notified)), f"{expected}")
 
-    def deliver() -> None:  # a new notifier, as after a restart
-        with logged("streaming.alerts") as failures:
-            assert Notifier(AlertTable(lake.tables), receiver, clock=lambda: lake.now).deliver()
-        assert failures == []
+    def deliver() -> None:
+        deliver_all(lake, receiver)
 
     for group in ("grüße 🐢", "steady"):
         lake.commit(group, at=lake.now - RETENTION + 20 * HOUR)
@@ -102,3 +107,22 @@ def test_alertmanager_notifies_once_and_resolves_once(
     assert repeated["startsAt"] == steady["startsAt"]
     assert repeated["endsAt"] > steady["endsAt"]
     assert len(notifications(notified)) == len(set(notifications(notified))) == 5
+
+
+def test_an_alert_that_closes_and_opens_again_during_an_outage_is_active(url: str, tmp_path: Path) -> None:
+    """It was critical before, a warning when it closed, and is critical again: the same labels twice."""
+    lake = Lake(tmp_path, start=now_ms() - 4_000)
+    (receiver,) = receivers(alert_settings(log="off", alertmanager__url=url), write=print, source={})
+
+    def judge(left: int) -> None:
+        lake.now += 1_000
+        lake.commit("again", at=lake.now - RETENTION + left)
+        lake.evaluate(receivers=["alertmanager"])
+
+    judge(HOUR)
+    deliver_all(lake, receiver)
+    for left in (20 * HOUR, RETENTION, HOUR):
+        judge(left)
+    deliver_all(lake, receiver)
+    found = [alert["labels"]["severity"] for alert in active(url) if alert["labels"]["group"] == "again"]
+    assert found == ["critical"]

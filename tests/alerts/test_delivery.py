@@ -340,6 +340,25 @@ def test_the_timeout_is_for_the_whole_exchange(scheme: str, begun: bytes, drop: 
     assert not server.is_alive(), "the connection is closed"
 
 
+def test_a_message_given_up_while_its_host_is_resolved_is_not_sent_later(
+    hook: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer message would arrive before it."""
+    resolve, resolved = socket.getaddrinfo, threading.Event()
+
+    def slowly(*name: Any, **options: Any) -> Any:
+        assert resolved.wait(10)
+        return resolve(*name, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+    with pytest.raises(DeliveryError, match=r"no whole answer within alerts\.timeout"):
+        post(hook.url, {}, {}, 100)
+    (sending,) = (thread for thread in threading.enumerate() if thread.name == "offsetlake-post")
+    resolved.set()
+    sending.join(10)
+    assert hook.asked == []
+
+
 # --- many of them ----------------------------------------------------------------------------------------
 
 
@@ -447,7 +466,7 @@ def test_alertmanager_gets_that_the_former_severity_is_over(lake: Lake, hook: Ht
     lake.pass_time(23 * HOUR)
     lake.evaluate()
     sender.deliver()
-    worse, former = hook.bodies[-1]
+    former, worse = hook.bodies[-1]
     assert (worse["labels"]["severity"], former["labels"]["severity"]) == ("critical", "warning")
     assert worse["endsAt"] > former["endsAt"]
     lake.pass_time(60_000)
@@ -737,6 +756,24 @@ def test_what_is_refused_for_long_while_others_are_taken_is_given_up_and_said(la
     assert sender.deliver()
     assert receiver.times("bad") == [lake.now], "a change of it is sent"
     assert len(describe_alerts(lake.tables)) == 1
+
+
+def test_an_open_alert_that_was_accepted_is_not_given_up_when_its_severity_is_refused(lake: Lake) -> None:
+    receiver = Picky(repeat_every_ms=60_000)
+    for group in ("a", "bad"):
+        open_alert(lake, group)
+    sender = Sender(lake, receiver)
+    assert sender.deliver()
+    receiver.refused = {"bad"}
+    lake.pass_time(23 * HOUR)
+    worse = {one.finding.group for one in lake.evaluate() if one.finding.severity == "critical"}
+    assert worse == {"a", "bad"}
+    run_for(lake, sender, HOUR)
+    assert not [line for line in sender.said if "not sent again" in line]
+    assert len(receiver.times("bad")) == 1
+    receiver.refused = set()
+    run_for(lake, sender, 60_000)
+    assert len(receiver.times("bad")) > 1
 
 
 def open_at_once(lake: Lake, *groups: str) -> None:
