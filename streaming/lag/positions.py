@@ -47,8 +47,8 @@ class LagReader(PauseReader, Protocol):
         in_order: bool = True,
     ) -> pa.Table:
         """Read the commits of groups (None: all) that the job wrote between two moments (ms), both
-        included: the columns `COMMITS`, sequence and offset_before. `in_order`: sorted in the order of the
-        log."""
+        included: the columns `COMMITS`, sequence, offset_before and topic_id_before. `in_order`: sorted in
+        the order of the log."""
 
     def commit_pieces(
         self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
@@ -132,7 +132,7 @@ def lag_along(
         asked = series.moments[places.min() : places.max() + 1]
         samples = at.ends_at(topics, asked, within_ms=max_age_ms)
         ends = Ends.of(keys, samples, moments, max_age_ms=max_age_ms, numbers=series.numbers)
-        held = over_time.at(series.numbers, ends.at, series.offsets, series.is_readable)
+        held = over_time.at(series.numbers, ends.at, series.offsets, series.is_readable, ends.topic_ids)
         found = LagSeries(series, ends, *held)
         if is_timed:
             asked_for = positions_behind(found.positions(), ends)
