@@ -52,21 +52,25 @@ class Ends:
         *,
         max_age_ms: int,
         numbers: Index | slice = EACH,
+        topic_ids: Index | None = None,
     ) -> Self:
         """Find the newest sample of each of n rows (topic, partition) up to its moment (ms); with `numbers`
         (n) there is a moment for each of n row numbers instead.
 
-        `samples` (topic, topic_id, partition, sampled_at, log_end) come in any order. `rows` may have a
-        column topic_id (null: not known): samples of a topic with another id do not count.
+        `samples` (topic, topic_id, partition, sampled_at, log_end) come in any order. Samples of a topic with
+        another id than `topic_ids` (n `id_numbers`) do not count; None: than those of the rows, which may
+        have a column topic_id.
         """
         held = Samples.of(samples)
         newest = held.newest_until(held.places.codes_of(rows)[numbers], moments)
         at = np.append(held.at, NONE)[newest]
         is_known = (newest != NONE) & (moments - at <= max_age_ms)
-        topic_ids = held.ids_of(newest)
-        if "topic_id" in rows.schema.names:
-            is_known &= may_be_same_id(topic_ids, id_numbers(rows["topic_id"])[numbers])
-        return cls(at, at, np.append(held.ends, 0)[newest], is_known, topic_ids, max_age_ms)
+        if topic_ids is None and "topic_id" in rows.schema.names:
+            topic_ids = id_numbers(rows["topic_id"])[numbers]
+        sampled_ids = held.ids_of(newest)
+        if topic_ids is not None:
+            is_known &= may_be_same_id(sampled_ids, topic_ids)
+        return cls(at, at, np.append(held.ends, 0)[newest], is_known, sampled_ids, max_age_ms)
 
     @classmethod
     def unknown(cls, count: int) -> Self:

@@ -131,7 +131,8 @@ def lag_along(
         topics = topics_in(take(keys.select(["topic"]), series.present))
         asked = series.moments[places.min() : places.max() + 1]
         samples = at.ends_at(topics, asked, within_ms=max_age_ms)
-        ends = Ends.of(keys, samples, moments, max_age_ms=max_age_ms, numbers=series.numbers)
+        values = {"numbers": series.numbers, "topic_ids": series.topic_ids}
+        ends = Ends.of(keys, samples, moments, max_age_ms=max_age_ms, **values)
         held = over_time.at(series.numbers, ends.at, series.offsets, series.is_readable, ends.topic_ids)
         found = LagSeries(series, ends, *held)
         if is_timed:

@@ -17,7 +17,7 @@ from streaming.common.pieces import take
 from streaming.common.times import DAY_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ranges import lag_of
-from streaming.lag.samples import NONE, Samples
+from streaming.lag.samples import NONE, Samples, id_numbers
 from streaming.model.schemas import KEY, TIMESTAMP
 
 COMMITS: Final = pa.schema(
@@ -27,6 +27,7 @@ COMMITS: Final = pa.schema(
         ("committed_at", TIMESTAMP),  # by the clock of the coordinator
         ("written_at", TIMESTAMP),  # by the clock of the job; null: not known, but long ago
         ("is_removed", pa.bool_()),
+        ("topic_id", pa.string()),  # null: not known
     ]
 )
 """Commits and removals. The rows of a key are in the order of the log, which may differ from the order of
@@ -42,7 +43,8 @@ class Commits:
     """Commits of numbered keys (n int64 and n booleans), in any order.
 
     `keys` are the numbers of the keys, `at` are times of commits (ms), `written_at` the times at which the
-    job wrote them, `order` sorts the commits of a key. Unreadable offsets are 0.
+    job wrote them, `order` sorts the commits of a key. Unreadable offsets are 0. `topic_ids` are numbers of
+    `id_numbers`.
     """
 
     keys: Index
@@ -52,6 +54,7 @@ class Commits:
     offsets: Index
     is_readable: Mask
     is_removed: Mask
+    topic_ids: Index
 
     @classmethod
     def of(cls, keys: Index, rows: pa.Table) -> Self:
@@ -69,12 +72,13 @@ class Commits:
             offsets=numbers_or(rows["committed_offset"], 0),
             is_readable=to_mask(rows["committed_offset"].is_valid()),
             is_removed=to_mask(rows["is_removed"]),
+            topic_ids=id_numbers(rows["topic_id"]),
         ).where(keys != NONE)
 
     @classmethod
     def none(cls) -> Self:
         nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
-        return cls(nothing, nothing, nothing, nothing, nothing, never, never)
+        return cls(nothing, nothing, nothing, nothing, nothing, never, never, nothing)
 
     @classmethod
     def joined(cls, *several: "Commits") -> Self:
@@ -131,6 +135,7 @@ class CommitRuns:
     offsets: Index
     is_readable: Mask
     is_removed: Mask
+    topic_ids: Index
     chains: Index
     is_sampled: Mask
     lags: Index
@@ -189,6 +194,7 @@ class CommitRuns:
             offsets=offsets,
             is_readable=is_readable,
             is_removed=commits.is_removed,
+            topic_ids=commits.topic_ids,
             chains=_chains(starts, is_readable, is_other_log),
             is_sampled=is_near & is_readable,
             lags=np.where(is_between, np.maximum(lag_of(ends_then, offsets), 0), NONE),

@@ -72,3 +72,15 @@ def test_the_offset_of_the_former_topic_is_not_held_against_the_present_end(tmp_
         "goes": end_at(8) - end_at(7.2) + 10,
         "stays": None,
     }
+
+
+def test_health_over_time_does_not_know_the_end_of_the_former_topic(tmp_path: Path) -> None:
+    queries = tables_of(tmp_path, RECREATED + 1.2)
+    changes = queries.health_changes(None, since=at(0), until=at(15)).rows
+    for name, recovered in ("goes", ["OK"]), ("stays", []):
+        own = [row for row in changes.to_pylist() if row["group"] == name]
+        assert [row["status"] for row in own] == ["OK", "UNKNOWN", *recovered]
+        assert own[1]["reason"] == "log end unknown"
+    for minute in range(16):
+        held = {row["group"]: row["status"] for row in changes.to_pylist() if row["at"] <= at(minute)}
+        assert held == lags(queries.health(as_of=at(minute)).rows, "status")

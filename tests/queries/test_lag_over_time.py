@@ -46,9 +46,10 @@ class World:
         written_at = at + self.chance.randrange(-20, 20) * S
         batch: Batch = {}
         for group in GROUPS:
-            for key, end in self.ends.items():
+            for (topic, number), end in self.ends.items():
                 if self.chance.random() < 0.4:
-                    batch[group, *key] = self.changed(end, written_at)
+                    topic_id = self.ids[topic] if self.chance.random() < 0.8 else None
+                    batch[group, topic, number] = self.changed(end, topic_id, written_at)
         progress = PartitionProgress(position=written_at, loaded=True)
         append(self.tables, batch, live=self.live, now=written_at, partitions={3: progress})
         self.live |= batch
@@ -56,12 +57,12 @@ class World:
             self.tables.append_log_ends(rows_of(self.sampled(at)))
         heartbeat(self.tables, at + 30 * S)
 
-    def changed(self, end: int, at: int) -> dict[str, Any] | None:
+    def changed(self, end: int, topic_id: str | None, at: int) -> dict[str, Any] | None:
         kind = self.chance.choices(["commit", "beyond", "removed", "unreadable"], [8, 1, 1, 1])[0]
-        times = {"commit_timestamp": at, "source_timestamp": at, "source_offset": at}
+        own = {"commit_timestamp": at, "source_timestamp": at, "source_offset": at, "topic_id": topic_id}
         unreadable = {"unreadable_source_offset": at} if kind == "unreadable" else {}
         committed = end + 50 if kind == "beyond" else end - self.chance.randrange(60)
-        return None if kind == "removed" else offset(committed_offset=committed, **times, **unreadable)
+        return None if kind == "removed" else offset(committed_offset=committed, **own, **unreadable)
 
     def sampled(self, at: int) -> list[Sample]:
         rows = list[Sample]()

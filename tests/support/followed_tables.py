@@ -49,6 +49,7 @@ class FollowedTables:
                     "committed_at": at,
                     "written_at": written_at,
                     "is_removed": False,
+                    "topic_id": None,
                     "sequence": number,
                     "offset_before": own[-1]["committed_offset"] if own else None,
                     "topic_id_before": None,

@@ -54,6 +54,7 @@ class World:
                 "committed_at": at,
                 "written_at": written_at,
                 "is_removed": False,
+                "topic_id": None,
             }
             for key, offset, at, written_at in self.commits
             if written_at <= now
