@@ -119,7 +119,7 @@ class CommitRuns:
     `codes` are the key numbers of the commits, `starts` (k + 1) the starts of the runs. `at` is the time of
     the commit (ms), raised where it would fall within a run; `written_at` is the time at which the job wrote
     it, by its own clock. `chains` is the first commit of the uninterrupted stretch up to each: a stretch ends
-    where the key was removed, could not be read, or went back because its topic was recreated.
+    where the key was removed, could not be read, or its topic was recreated.
 
     `is_sampled` is true where a sample came shortly before the commit. `lags` is the lag at the time of the
     commit, on the straight line between the samples before and after it (`NONE`: not known, for example as
@@ -180,12 +180,16 @@ class CommitRuns:
         is_last = np.append(codes[1:] != codes[:-1], np.ones(min(1, len(codes)), np.bool_))
         is_seen = (after != NONE) & (is_last | (sampled_at[after] < until_next))
         is_seen &= sampled_at[after] - then <= max_age_ms
-        offsets_before = np.append(0, offsets[:-1])[: len(offsets)]
+        offsets_before = _one_before(offsets, 0)
         ends_then, is_between = samples.ends_between(before, after, then, max_age_ms)
         is_between &= is_readable & (sampled_at[after] <= until)
-        # the offset fell and the topic id changed: the commit is of another log
-        is_other_log = samples.are_of_two_logs(np.append(NONE, before[:-1])[: len(after)], after)
+        # a commit is of another log where the topic ids of commits differ; where one is not known, where the
+        # offset fell and samples have two ids
+        sample_of = np.where(before == NONE, after, before)
+        is_other_log = samples.are_of_two_logs(_one_before(sample_of, NONE), after)
         is_other_log &= np.diff(offsets, prepend=offsets[:1]) < 0
+        ids, ids_before = commits.topic_ids, _one_before(commits.topic_ids, NONE)
+        is_other_log = np.where((ids == NONE) | (ids_before == NONE), is_other_log, ids != ids_before)
         return cls(
             codes=codes,
             starts=starts,
@@ -282,6 +286,11 @@ def counted(mask: Mask) -> Index:
     [0, 1, 1, 2]
     """
     return np.append(0, np.cumsum(mask, dtype=np.int64))
+
+
+def _one_before(values: Index, first: int) -> Index:
+    """Return for n values the one before each; `first` before the first."""
+    return np.append(first, values[:-1])[: len(values)]
 
 
 def _chains(starts: Index, is_readable: Mask, is_first: Mask) -> Index:
