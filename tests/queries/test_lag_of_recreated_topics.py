@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from log_end_rows import Sample, of_topic, rows_of
 from new_tables import new_tables
@@ -90,6 +91,14 @@ def test_health_over_time_does_not_know_the_end_of_the_former_topic(queries: Lag
     for minute in 0, 6, 7, 8, LAST:
         held = {row["group"]: row["status"] for row in changes if row["at"] <= at(minute)}
         assert held == by_group(queries.health(as_of=at(minute)).rows, "status")
+
+
+def test_the_lag_time_before_the_recreation_is_known(queries: LagQueries) -> None:
+    steps = queries.list_history(["goes"], since=at(0), until=at(5)).rows
+    series = queries.lag_over_time(["goes"], since=at(0), until=at(LAST), every_ms=M).rows
+    for times in steps["lag_seconds"], series.filter(pc.less_equal(series["at"], at(5)))["lag_seconds"]:
+        assert times.to_pylist() == pytest.approx([9] * 6)
+    assert steps["lag_is_at_least"].to_pylist() == [False] * 6
 
 
 @pytest.mark.parametrize("have_ids", [True, False])

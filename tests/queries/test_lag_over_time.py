@@ -13,7 +13,7 @@ from table_batches import Batch, append, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, from_ms
 from streaming.common.topics import TopicPartitions
-from streaming.lag.log_ranges import LAG, TIMED
+from streaming.lag.log_ranges import LAG
 from streaming.lag.series import LAG_SUMS
 from streaming.model.progress import PartitionProgress
 from streaming.queries import lag_rows
@@ -87,8 +87,10 @@ class World:
 
     def rows(self, **parameters: Any) -> list[dict[str, Any]]:
         at = {name: from_ms(TIMES[name]) for name in ("since", "until")}
-        rows = self.queries.lag_over_time(None, **at, every_ms=EVERY, **parameters).rows
-        return rows.drop_columns(TIMED).to_pylist()
+        rows: list[dict[str, Any]] = self.queries.lag_over_time(
+            None, **at, every_ms=EVERY, **parameters
+        ).rows.to_pylist()
+        return rows
 
 
 @pytest.fixture(
@@ -100,7 +102,6 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def test_a_series_has_the_lag_as_of_each_of_its_moments(world: World) -> None:
     found = world.rows()
-    compared = [name for name in LAG.names if name not in TIMED]
     for moment in map(from_ms, MOMENTS):
         expected = world.queries.list_offsets(as_of=moment).rows.to_pylist()
         own = [row for row in found if row["at"] == moment]
@@ -110,7 +111,7 @@ def test_a_series_has_the_lag_as_of_each_of_its_moments(world: World) -> None:
         for row, one in zip(own, expected, strict=True):
             if one["unreadable_source_offset"] is None:
                 assert row["committed_offset"] == one["committed_offset"]
-                assert {name: row[name] for name in compared} == {name: one[name] for name in compared}
+                assert {name: row[name] for name in LAG.names} == {name: one[name] for name in LAG.names}
             else:
                 assert row["committed_offset"] is None
     lags = [row["lag"] for row in found]
