@@ -80,6 +80,8 @@ def test_the_offset_of_the_former_topic_is_not_held_against_the_present_end(quer
         assert by_group(rows, "log_end_offset") == {"goes": 60 if minute > 7.2 else None, "stays": None}
     rows = queries.list_offsets(as_of=at(8.1)).rows
     assert by_group(rows) == {"goes": end_at(8) - end_at(7.2) + 10, "stays": None}
+    [row] = queries.list_lag(["goes"], as_of=at(8.1)).rows.to_pylist()
+    assert (row["since"], row["since_is_at_least"]) == (at(8), True)
 
 
 def test_health_over_time_does_not_know_the_end_of_the_former_topic(queries: LagQueries) -> None:
