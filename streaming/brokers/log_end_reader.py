@@ -14,15 +14,13 @@ from typing import Final
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import TopicState
+from streaming.model.schemas import IDS_AT_ONCE
 
 STARTS_EVERY: Final = 10
 """Rounds between requests for log starts: they cost as much as log ends, and move less often."""
 
-IDS_AT_ONCE: Final = 100
-"""Up to this many topics, each round requests all ids."""
-
 IDS_EVERY: Final = 6
-"""With more topics, the id of each is requested at least once in this many rounds."""
+"""With more topics than `IDS_AT_ONCE`, the id of each is requested at least once in this many rounds."""
 
 DISCARDED_AFTER_MS: Final = 15_000
 """Log ends that took longer are discarded, since their moment is unknown: requests time out earlier

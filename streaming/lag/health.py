@@ -324,6 +324,7 @@ def _of_positions(positions: pa.Table) -> Commits:
     own = positions.select(["committed_offset"]).append_column("committed_at", positions["commit_timestamp"])
     own = own.append_column("written_at", pa.nulls(len(positions), TIMESTAMP))  # not used
     own = own.append_column("is_removed", from_mask(np.zeros(len(positions), np.bool_)))
+    own = own.append_column("topic_id", pa.nulls(len(positions), pa.string()))  # not used
     commits = Commits.of(np.arange(len(positions)), own)
     return replace(commits, offsets=np.where(readable, commits.offsets, 0), is_readable=readable)
 

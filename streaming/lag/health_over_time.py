@@ -26,7 +26,7 @@ from streaming.lag.health_rules import (
 )
 from streaming.lag.log_ranges import LAG, lag_of
 from streaming.lag.runs import CommitRuns
-from streaming.lag.samples import NONE, Samples
+from streaming.lag.samples import NONE, Samples, may_be_same_id
 from streaming.model.schemas import KEY, TIMESTAMP
 
 STATUS_CHANGES: Final = pa.schema(
@@ -180,6 +180,8 @@ def _judge_committed(
     sampled_at, ends = np.append(samples.at, 0)[newest], np.append(samples.ends, 0)[newest]
     held = runs.written_until(own.keys, sampled_at)  # as of the sample: see `lag_time`
     is_known &= (held != NONE) & np.append(runs.is_readable, np.False_)[held]
+    for commits in lasts, held:
+        is_known &= may_be_same_id(samples.ids_of(newest), np.append(runs.topic_ids, NONE)[commits])
     offsets = np.append(runs.offsets, 0)[held]
     lags = lag_of(ends, offsets)
     before = ends_before(samples, own.places, own.at, rules)

@@ -23,7 +23,7 @@ from streaming.common.keys import KEY_NAMES, Numbering
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
 from streaming.lag.log_ranges import LAG, TIMED, lag
-from streaming.lag.samples import NONE, Samples
+from streaming.lag.samples import NONE, Samples, id_numbers, may_be_same_id
 
 EACH: Final = slice(None)
 """In place of numbers of rows: each row once."""
@@ -33,12 +33,14 @@ EACH: Final = slice(None)
 class Ends:
     """Log ends of n rows. `at` is the moment of each end (ms; `NONE`: there is none): the time of the
     newest sample up to a moment (`of`), or the moment itself (`around`). `until` is the time of the newest
-    sample used (ms). `is_known` is false where samples are too old or of another topic of that name."""
+    sample used (ms). `is_known` is false where samples are too old or of another topic of that name.
+    `topic_ids` are those of the samples (`id_numbers`)."""
 
     at: Index
     until: Index
     ends: Index
     is_known: Mask
+    topic_ids: Index
     max_age_ms: int
 
     @classmethod
@@ -50,26 +52,31 @@ class Ends:
         *,
         max_age_ms: int,
         numbers: Index | slice = EACH,
+        topic_ids: Index | None = None,
     ) -> Self:
         """Find the newest sample of each of n rows (topic, partition) up to its moment (ms); with `numbers`
         (n) there is a moment for each of n row numbers instead.
 
-        `samples` (topic, topic_id, partition, sampled_at, log_end) come in any order. `rows` may have a
-        column topic_id (null: not known): samples of a topic with another id do not count.
+        `samples` (topic, topic_id, partition, sampled_at, log_end) come in any order. Samples of a topic with
+        another id than `topic_ids` (n `id_numbers`) do not count; None: than those of the rows, which may
+        have a column topic_id.
         """
         held = Samples.of(samples)
         newest = held.newest_until(held.places.codes_of(rows)[numbers], moments)
         at = np.append(held.at, NONE)[newest]
         is_known = (newest != NONE) & (moments - at <= max_age_ms)
-        if "topic_id" in rows.schema.names:
-            is_known &= held.may_have_id(newest, held.id_codes(rows["topic_id"])[numbers])
-        return cls(at, at, np.append(held.ends, 0)[newest], is_known, max_age_ms)
+        if topic_ids is None and "topic_id" in rows.schema.names:
+            topic_ids = id_numbers(rows["topic_id"])[numbers]
+        sampled_ids = held.ids_of(newest)
+        if topic_ids is not None:
+            is_known &= may_be_same_id(sampled_ids, topic_ids)
+        return cls(at, at, np.append(held.ends, 0)[newest], is_known, sampled_ids, max_age_ms)
 
     @classmethod
     def unknown(cls, count: int) -> Self:
         """Return ends of n rows of which none is known."""
         never = np.full(count, NONE, np.int64)
-        return cls(never, never, never, np.zeros(count, np.bool_), 0)
+        return cls(never, never, never, np.zeros(count, np.bool_), never, 0)
 
     @classmethod
     def around(cls, rows: pa.Table, samples: pa.Table, moments: Index, *, max_age_ms: int) -> Self:
@@ -83,17 +90,18 @@ class Ends:
         committed = numbers_or(rows["committed_offset"], 0)
         ends = np.maximum(ends, np.minimum(committed, np.append(held.ends, 0)[after]))
         until = np.append(held.at, NONE)[after]
-        return cls(np.where(is_known, moments, NONE), until, ends, is_known, max_age_ms)
+        at = np.where(is_known, moments, NONE)
+        return cls(at, until, ends, is_known, held.ids_of(before), max_age_ms)
 
 
 class OffsetsOverTime:
     """The committed offsets of n keys (`KEY`) at earlier moments.
 
-    `changes` (`KEY`, offset_before, written_at, sequence) are those written since these moments, in any
-    order; older ones do no harm. The offset as of a moment is the offset_before of the first change written
-    after it. Times of writing and of samples are read from the clock of the job, so the clocks of brokers do
-    not matter. A commit made before a sample but written after it counts as made after it, so that an end is
-    never compared with a newer commit.
+    `changes` (`KEY`, offset_before, topic_id_before, written_at, sequence) are those written since these
+    moments, in any order; older ones do no harm. The offset as of a moment is the offset_before of the first
+    change written after it. Times of writing and of samples are read from the clock of the job, so the clocks
+    of brokers do not matter. A commit made before a sample but written after it counts as made after it, so
+    that an end is never compared with a newer commit.
     """
 
     def __init__(self, keys: pa.Table, changes: pa.Table) -> None:
@@ -108,18 +116,21 @@ class OffsetsOverTime:
         self._ranked = np.maximum.accumulate(self._of_change[:-1] * self._span + (written_at - self._low))
         before = changes["offset_before"]
         self._before = numbers_or(before, 0)[order], to_mask(before.is_valid())[order]
+        self._ids_before = id_numbers(changes["topic_id_before"])[order]
 
     def at(
-        self, numbers: Index | slice, moments: Index, offsets: Index, is_there: Mask
+        self, numbers: Index | slice, moments: Index, offsets: Index, is_there: Mask, topic_ids: Index
     ) -> tuple[Index, Mask]:
-        """Return the offsets of m keys, by number, each at a moment (ms), and whether there was one; the
-        same of a later moment, up to which the changes are known, are `offsets` and `is_there` (m)."""
+        """Return the offsets of m keys, by number, each at a moment (ms), and whether there was one of the
+        topic sampled then (`topic_ids`, m `id_numbers`); the same of a later moment, up to which the changes
+        are known, are `offsets` and `is_there` (m)."""
         codes = self._codes[numbers]
         asked = codes * self._span + np.clip(moments - self._low, 0, self._span - 1)
         place = np.searchsorted(self._ranked, asked, side="right")
         moved = np.flatnonzero((codes != NONE) & (self._of_change[place] == codes))
         offsets, is_there = offsets.copy(), is_there.copy()
         offsets[moved], is_there[moved] = (values[place[moved]] for values in self._before)
+        is_there[moved] &= may_be_same_id(self._ids_before[place[moved]], topic_ids[moved])
         return offsets, is_there
 
 
@@ -137,11 +148,13 @@ def _common_codes(rows: pa.Table, changes: pa.Table) -> tuple[Index, Index]:
 
 def as_of_ends(rows: pa.Table, ends: Ends, changes: pa.Table) -> pa.Table:
     """Return topic, partition and committed_offset of n rows (`KEY` and committed_offset) as of the moments
-    of their log ends; committed_offset is null where there was none. `changes` as in `OffsetsOverTime`."""
+    of their log ends; committed_offset is null where there was none, or one of another topic of that name.
+    `changes` as in `OffsetsOverTime`."""
     committed = rows["committed_offset"]
     if len(changes) and len(rows):
         newest = numbers_or(committed, 0), to_mask(committed.is_valid())
-        committed = from_numbers(*OffsetsOverTime(rows, changes).at(EACH, ends.at, *newest))
+        over_time = OffsetsOverTime(rows, changes)
+        committed = from_numbers(*over_time.at(EACH, ends.at, *newest, ends.topic_ids))
     return pa.table([rows["topic"], rows["partition"], committed], ["topic", "partition", "committed_offset"])
 
 

@@ -23,7 +23,7 @@ from streaming.lag.habits import groups_of
 from streaming.lag.lag_time import OffsetsOverTime
 from streaming.lag.log_ranges import lag_of
 from streaming.lag.positions import LagReader, topics_in
-from streaming.lag.samples import NONE, Samples
+from streaming.lag.samples import NONE, Samples, id_numbers, may_be_same_id
 from streaming.model.schemas import TIMESTAMP
 
 LAGGING: Final = pa.schema(
@@ -132,14 +132,15 @@ def _behind(
     """Return for n pairs of a position (its number) and a sample (its place) whether the lag is above
     `min_lag` and whether it is known, and the number of commits read."""
     sampled_at = samples.at[place]
-    is_known = samples.may_have_id(place, samples.id_codes(positions["topic_id"])[number])
+    is_known = may_be_same_id(samples.ids_of(place), id_numbers(positions["topic_id"])[number])
     is_known &= sampled_at >= (at.whole_since() or 0)
     if not is_known.any():
         return is_known, is_known, 0
     written = commits.read(groups_of(positions), int(sampled_at[is_known].min()) + 1)
     newest = positions["committed_offset"]
     later = numbers_or(newest, 0)[number], to_mask(newest.is_valid())[number]
-    offsets, is_there = OffsetsOverTime(positions, written).at(number, sampled_at, *later)
+    over_time = OffsetsOverTime(positions, written)
+    offsets, is_there = over_time.at(number, sampled_at, *later, samples.ids_of(place))
     is_known &= is_there
     is_behind: Mask = is_known & (lag_of(samples.ends[place], offsets) > min_lag)
     return is_behind, is_known, len(written)

@@ -14,7 +14,7 @@ from streaming.model.schemas import TIMESTAMP
 
 LAG: Final = pa.schema(
     [
-        ("offset_as_of_ends", pa.int64()),  # null: not known, or none was committed by the time of the sample
+        ("offset_as_of_ends", pa.int64()),  # null: not known, or none of this log by the time of the sample
         ("log_end_offset", pa.int64()),  # null: never sampled, or too long ago
         ("lag", pa.int64()),  # null: not known; negative: the position is beyond the end of the log
         ("lag_seconds", pa.float64()),  # null: not known

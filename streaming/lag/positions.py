@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from streaming.common.arrays import Index, from_mask, from_numbers, from_texts, numbers_or, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, firsts
 from streaming.common.pieces import take
+from streaming.common.timestamps import to_milliseconds
 from streaming.lag.habits import ASKED, Habits, PauseReader, Waits, groups_of
 from streaming.lag.health import Judging, has_stopped, with_columns
 from streaming.lag.health_rules import TOO_FEW_COMMITS, HealthRules
@@ -47,8 +48,8 @@ class LagReader(PauseReader, Protocol):
         in_order: bool = True,
     ) -> pa.Table:
         """Read the commits of groups (None: all) that the job wrote between two moments (ms), both
-        included: the columns `COMMITS`, sequence and offset_before. `in_order`: sorted in the order of the
-        log."""
+        included: the columns `COMMITS`, sequence, offset_before and topic_id_before. `in_order`: sorted in
+        the order of the log."""
 
     def commit_pieces(
         self, groups: Sequence[str] | None = None, *, since: int, until: int | None = None
@@ -90,7 +91,8 @@ def offsets_with_lag(
     moments = np.full(len(offsets), moment, np.int64)
     ends = Ends.of(offsets, newest, moments, max_age_ms=max_age_ms)
     held = as_of_ends(offsets, ends, _written_after(at, offsets, ends))
-    rows = _with_lag(at, offsets, ends, held, moment, is_timed=is_timed)
+    crossed = at.offset_times(positions_behind(held, ends), as_of=moment) if is_timed else None
+    rows = with_lag(offsets, ends, held, crossed)
     return rows.append_column("log_start_offset", _starts(rows, newest)) if with_starts else rows
 
 
@@ -113,7 +115,7 @@ def lag_of_steps(
     samples = at.ends_between(topics_in(rows), since=first, until=last, within_ms=max_age_ms)
     ends = Ends.around(rows, samples, moments, max_age_ms=max_age_ms)
     held = rows.select(["topic", "partition", "committed_offset"])
-    return _with_lag(at, rows, ends, held, last, is_timed=is_timed)
+    return with_lag(rows, ends, held, _crossed(at, positions_behind(held, ends), ends) if is_timed else None)
 
 
 def lag_along(
@@ -131,20 +133,34 @@ def lag_along(
         topics = topics_in(take(keys.select(["topic"]), series.present))
         asked = series.moments[places.min() : places.max() + 1]
         samples = at.ends_at(topics, asked, within_ms=max_age_ms)
-        ends = Ends.of(keys, samples, moments, max_age_ms=max_age_ms, numbers=series.numbers)
-        held = over_time.at(series.numbers, ends.at, series.offsets, series.is_readable)
+        values = {"numbers": series.numbers, "topic_ids": series.topic_ids}
+        ends = Ends.of(keys, samples, moments, max_age_ms=max_age_ms, **values)
+        held = over_time.at(series.numbers, ends.at, series.offsets, series.is_readable, ends.topic_ids)
         found = LagSeries(series, ends, *held)
         if is_timed:
-            asked_for = positions_behind(found.positions(), ends)
-            found = replace(found, crossed=at.offset_times(asked_for, as_of=int(asked[-1])))
+            found = replace(found, crossed=_crossed(at, positions_behind(found.positions(), ends), ends))
         yield found
 
 
-def _with_lag(
-    at: LagReader, rows: pa.Table, ends: Ends, held: pa.Table, until: int, *, is_timed: bool
-) -> pa.Table:
-    crossed = at.offset_times(positions_behind(held, ends), as_of=until) if is_timed else None
-    return with_lag(rows, ends, held, crossed)
+def _crossed(at: LagReader | SeriesReader, positions: pa.Table, ends: Ends) -> pa.Table:
+    """Read when the log ends passed n positions, each as of the newest sample used.
+
+    As of a later moment `offset_times` finds the same, unless the log end fell or the topic was recreated
+    since: then the log seems to have passed the position later, or not at all.
+    """
+    until = int(ends.until.max(initial=NONE))
+    found = at.offset_times(positions, as_of=until)
+    pending = np.flatnonzero(to_mask(positions["committed_offset"].is_valid()))
+    while True:
+        is_later = numbers_or(to_milliseconds(found["above_at"]), _LAST) > ends.until
+        pending = pending[is_later[pending] & (ends.until[pending] < until)]
+        if not len(pending):
+            return found
+        until = int(ends.until[pending].max())
+        again = at.offset_times(take(positions, pending), as_of=until)
+        places = np.arange(len(found))
+        places[pending] = len(found) + np.arange(len(again))
+        found = take(pa.concat_tables([found, again]), places)
 
 
 def _written_after(at: LagReader, rows: pa.Table, ends: Ends) -> pa.Table:

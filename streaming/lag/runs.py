@@ -17,7 +17,7 @@ from streaming.common.pieces import take
 from streaming.common.times import DAY_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.log_ranges import lag_of
-from streaming.lag.samples import NONE, Samples
+from streaming.lag.samples import NONE, Samples, id_numbers
 from streaming.model.schemas import KEY, TIMESTAMP
 
 COMMITS: Final = pa.schema(
@@ -27,6 +27,7 @@ COMMITS: Final = pa.schema(
         ("committed_at", TIMESTAMP),  # by the clock of the coordinator
         ("written_at", TIMESTAMP),  # by the clock of the job; null: not known, but long ago
         ("is_removed", pa.bool_()),
+        ("topic_id", pa.string()),  # null: not known
     ]
 )
 """Commits and removals. The rows of a key are in the order of the log, which may differ from the order of
@@ -42,7 +43,8 @@ class Commits:
     """Commits of numbered keys (n int64 and n booleans), in any order.
 
     `keys` are the numbers of the keys, `at` are times of commits (ms), `written_at` the times at which the
-    job wrote them, `order` sorts the commits of a key. Unreadable offsets are 0.
+    job wrote them, `order` sorts the commits of a key. Unreadable offsets are 0. `topic_ids` are numbers of
+    `id_numbers`.
     """
 
     keys: Index
@@ -52,6 +54,7 @@ class Commits:
     offsets: Index
     is_readable: Mask
     is_removed: Mask
+    topic_ids: Index
 
     @classmethod
     def of(cls, keys: Index, rows: pa.Table) -> Self:
@@ -69,12 +72,13 @@ class Commits:
             offsets=numbers_or(rows["committed_offset"], 0),
             is_readable=to_mask(rows["committed_offset"].is_valid()),
             is_removed=to_mask(rows["is_removed"]),
+            topic_ids=id_numbers(rows["topic_id"]),
         ).where(keys != NONE)
 
     @classmethod
     def none(cls) -> Self:
         nothing, never = np.empty(0, np.int64), np.empty(0, np.bool_)
-        return cls(nothing, nothing, nothing, nothing, nothing, never, never)
+        return cls(nothing, nothing, nothing, nothing, nothing, never, never, nothing)
 
     @classmethod
     def joined(cls, *several: "Commits") -> Self:
@@ -115,7 +119,7 @@ class CommitRuns:
     `codes` are the key numbers of the commits, `starts` (k + 1) the starts of the runs. `at` is the time of
     the commit (ms), raised where it would fall within a run; `written_at` is the time at which the job wrote
     it, by its own clock. `chains` is the first commit of the uninterrupted stretch up to each: a stretch ends
-    where the key was removed, could not be read, or went back because its topic was recreated.
+    where the key was removed, could not be read, or its topic was recreated.
 
     `is_sampled` is true where a sample came shortly before the commit. `lags` is the lag at the time of the
     commit, on the straight line between the samples before and after it (`NONE`: not known, for example as
@@ -131,6 +135,7 @@ class CommitRuns:
     offsets: Index
     is_readable: Mask
     is_removed: Mask
+    topic_ids: Index
     chains: Index
     is_sampled: Mask
     lags: Index
@@ -175,12 +180,16 @@ class CommitRuns:
         is_last = np.append(codes[1:] != codes[:-1], np.ones(min(1, len(codes)), np.bool_))
         is_seen = (after != NONE) & (is_last | (sampled_at[after] < until_next))
         is_seen &= sampled_at[after] - then <= max_age_ms
-        offsets_before = np.append(0, offsets[:-1])[: len(offsets)]
+        offsets_before = _one_before(offsets, 0)
         ends_then, is_between = samples.ends_between(before, after, then, max_age_ms)
         is_between &= is_readable & (sampled_at[after] <= until)
-        # the offset fell and the topic id changed: the commit is of another log
-        is_other_log = samples.are_of_two_logs(np.append(NONE, before[:-1])[: len(after)], after)
+        # a commit is of another log where the topic ids of commits differ; where one is not known, where the
+        # offset fell and samples have two ids
+        sample_of = np.where(before == NONE, after, before)
+        is_other_log = samples.are_of_two_logs(_one_before(sample_of, NONE), after)
         is_other_log &= np.diff(offsets, prepend=offsets[:1]) < 0
+        ids, ids_before = commits.topic_ids, _one_before(commits.topic_ids, NONE)
+        is_other_log = np.where((ids == NONE) | (ids_before == NONE), is_other_log, ids != ids_before)
         return cls(
             codes=codes,
             starts=starts,
@@ -189,6 +198,7 @@ class CommitRuns:
             offsets=offsets,
             is_readable=is_readable,
             is_removed=commits.is_removed,
+            topic_ids=commits.topic_ids,
             chains=_chains(starts, is_readable, is_other_log),
             is_sampled=is_near & is_readable,
             lags=np.where(is_between, np.maximum(lag_of(ends_then, offsets), 0), NONE),
@@ -276,6 +286,11 @@ def counted(mask: Mask) -> Index:
     [0, 1, 1, 2]
     """
     return np.append(0, np.cumsum(mask, dtype=np.int64))
+
+
+def _one_before(values: Index, first: int) -> Index:
+    """Return for n values the one before each; `first` before the first."""
+    return np.append(first, values[:-1])[: len(values)]
 
 
 def _chains(starts: Index, is_readable: Mask, is_first: Mask) -> Index:

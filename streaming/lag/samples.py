@@ -64,15 +64,13 @@ class Places:
 @dataclass(frozen=True)
 class Samples:
     """Samples of log ends (n int64 each), sorted by place and time: `at` is the time (ms), `ends` the log
-    end, `ids` the number of the topic id (`NONE`: not known)."""
+    end, `ids` the number of the topic id (`id_numbers`; `NONE`: not known)."""
 
     places: Places
     codes: Index
     at: Index
     ends: Index
     ids: Index
-    id_names: pa.Array
-    """The topic ids by number."""
     _over_at: Index
     """The moment (ms) from which the sample no longer counts: by then the topic was gone or recreated."""
     _order: Index
@@ -86,7 +84,7 @@ class Samples:
         topic at a time, and without an id that the topic did not exist.
         """
         topics, names = numbered(rows["topic"])
-        ids, id_names = _id_codes(rows["topic_id"])
+        ids = id_numbers(rows["topic_id"])
         at = to_numbers(to_milliseconds(rows["sampled_at"]))
         is_of_topic = ~to_mask(rows["partition"].is_valid())
         over_at = _over_at(topics, ids, at, is_of_topic)
@@ -103,7 +101,7 @@ class Samples:
             order = np.argsort(ranked, kind="stable")
             columns = [column[order] for column in columns]
         codes, at, ends, ids, over_at, ranked = columns
-        return cls(places, codes, at, ends, ids, id_names, over_at, ranked)
+        return cls(places, codes, at, ends, ids, over_at, ranked)
 
     def newest_until(self, codes: Index, moments: Index) -> Index:
         """Return the number of the newest sample of n places up to each moment (ms). It is `NONE` also
@@ -186,11 +184,8 @@ class Samples:
     def is_same_log(self, one: Index, other: Index) -> Mask:
         """Return for n pairs of samples of a place (numbers, or `NONE`) whether both exist and their topic
         ids do not differ."""
-        ids = np.append(self.ids, NONE)
-        first, second = ids[one], ids[other]
-        same: Mask = (first == second) | (first == NONE) | (second == NONE)
-        both: Mask = same & (one != NONE) & (other != NONE)
-        return both
+        same: Mask = may_be_same_id(self.ids_of(one), self.ids_of(other)) & (one != NONE) & (other != NONE)
+        return same
 
     def are_of_two_logs(self, one: Index, other: Index) -> Mask:
         """Return for n pairs of samples of a place (numbers, or `NONE`) whether both exist and their topic
@@ -198,19 +193,10 @@ class Samples:
         are_two: Mask = (one != NONE) & (other != NONE) & ~self.is_same_log(one, other)
         return are_two
 
-    def id_codes(self, ids: pa.ChunkedArray) -> Index:
-        """Return the numbers of n topic ids (null: not known) for `may_have_id`."""
-        codes: Index = np.where(
-            to_mask(ids.is_null()), NONE, numbers_or(_index_in(ids, self.id_names), _GONE)
-        )
-        return codes
-
-    def may_have_id(self, numbers: Index, ids: Index) -> Mask:
-        """Return for n samples (numbers, or `NONE`) and n topic ids (`id_codes`) whether the ids do not
-        differ."""
-        own = np.append(self.ids, NONE)[numbers]
-        may: Mask = (own == NONE) | (own == ids) | (ids == NONE)
-        return may
+    def ids_of(self, numbers: Index) -> Index:
+        """Return the topic ids of n samples (numbers, or `NONE`)."""
+        ids: Index = np.append(self.ids, NONE)[numbers]
+        return ids
 
     def _if_of(self, codes: Index, moments: Index, found: Index, *, is_since: bool = False) -> Index:
         """Return the numbers of `found` that exist, are of the place, and on the right side of the moment;
@@ -223,6 +209,21 @@ class Samples:
         is_there &= (at >= moments) if is_since else (at <= moments)
         numbers: Index = np.where(is_there, found, NONE)
         return numbers
+
+
+def id_numbers(ids: pa.ChunkedArray) -> Index:
+    """Return the numbers of n topic ids (`NONE`: null). An id has the same number in every table."""
+    is_known = to_mask(ids.is_valid())
+    codes, names = numbered(ids if is_known.all() else ids.filter(from_mask(is_known)))
+    own = np.full(len(ids), NONE, np.int64)
+    own[is_known] = np.array([hash(name) for name in names.to_pylist()], np.int64)[codes]  # never -1
+    return own
+
+
+def may_be_same_id(one: Index, other: Index) -> Mask:
+    """Return for n pairs of topic ids (`id_numbers`) whether they do not differ."""
+    may: Mask = (one == NONE) | (one == other) | (other == NONE)
+    return may
 
 
 def passed_between(
@@ -250,15 +251,6 @@ def _joined(codes: Index, partitions: Index) -> Index:
 
 def _index_in(column: pa.ChunkedArray | pa.Array, values: pa.Array) -> pa.ChunkedArray | pa.Array:
     return pc.index_in(column, value_set=values)
-
-
-def _id_codes(ids: pa.ChunkedArray) -> tuple[Index, pa.Array]:
-    """Number topic ids (`NONE`: null); return also the ids by number."""
-    is_known = to_mask(ids.is_valid())
-    codes, names = numbered(ids if is_known.all() else ids.filter(from_mask(is_known)))
-    own = np.full(len(ids), NONE, np.int64)
-    own[is_known] = codes
-    return own, names
 
 
 def _over_at(codes: Index, ids: Index, at: Index, is_of_topic: Mask) -> Index:

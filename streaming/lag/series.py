@@ -39,7 +39,7 @@ class Series:
     position and then by moment. A position without an offset at a moment has no value.
 
     `numbers` (n) are the positions and `places` (n) the moments of the values, `committed_at` (n, ms) the
-    times of the commits. Unreadable offsets are 0.
+    times of the commits and `topic_ids` (n) their topic ids (`id_numbers`). Unreadable offsets are 0.
     """
 
     keys: pa.Table
@@ -49,6 +49,7 @@ class Series:
     offsets: Index
     is_readable: Mask
     committed_at: Index
+    topic_ids: Index
 
     @classmethod
     def of(cls, runs: CommitRuns, keys: pa.Table, moments: Index) -> Self:
@@ -58,7 +59,7 @@ class Series:
         is_there = np.flatnonzero((lasts != NONE) & ~runs.is_removed[lasts])
         numbers, places = np.divmod(is_there, len(moments))
         lasts = lasts[is_there]
-        committed = runs.offsets[lasts], runs.is_readable[lasts], runs.at[lasts]
+        committed = runs.offsets[lasts], runs.is_readable[lasts], runs.at[lasts], runs.topic_ids[lasts]
         return cls(take(keys, order), moments, numbers, places, *committed)
 
     @property

@@ -299,6 +299,10 @@ LOG_ENDS: Final = table_schema(
 )
 """Starts and ends of the logs of topic partitions at times (`streaming.tables.log_ends`)."""
 
+IDS_AT_ONCE: Final = 100
+"""Up to this many topics, each round of samples requests the ids of all. With more, the id in a sample of a
+partition may be a former one; rows about whole topics have the requested ids."""
+
 TOPIC_GONE: Final = "UNKNOWN_TOPIC_OR_PARTITION"
 """The error in `log_ends` of a topic that the brokers do not have."""
 

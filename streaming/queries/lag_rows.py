@@ -36,7 +36,10 @@ _OF_FACTS: Final = (
 _OF_COMMITS: Final = pa.schema(
     [
         OFFSETS.field(name)
-        for name in (*_OF_KEY, "committed_offset", "unreadable_source_offset", "commit_timestamp")
+        for name in (
+            *_OF_KEY,
+            *("committed_offset", "unreadable_source_offset", "commit_timestamp", "topic_id"),
+        )
     ]
 )
 
@@ -136,6 +139,7 @@ def base_commits(
         offsets["commit_timestamp"],
         pa.nulls(len(offsets), TIMESTAMP),
         from_mask(np.zeros(len(offsets), np.bool_)),
+        offsets["topic_id"],
         pa.nulls(len(offsets), pa.int64()),
     ]
     return pa.table(columns, _BASE.names).cast(_BASE)

@@ -73,7 +73,9 @@ COMMITTED: Final = pa.schema(
         ("committed_at", TIMESTAMP),  # by the coordinator's clock
         ("written_at", TIMESTAMP),  # of the batch, by the job's clock
         ("is_removed", pa.bool_()),
+        ("topic_id", pa.string()),  # null, as topic_id_before: unknown, the log has only the topic's name
         ("offset_before", pa.int64()),  # null: there was none, or none was ever readable
+        ("topic_id_before", pa.string()),
         *(CHANGES.field(name) for name in ("source_partition", "source_offset", "sequence")),
     ]
 )
@@ -188,15 +190,15 @@ def commits_between(
     in_order: bool = True,
 ) -> pa.Table:
     """Read the commits between two moments (ms, inclusive), up to a sequence (schema `COMMITTED`, with the
-    names of groups and topics in dictionaries).
+    texts in dictionaries).
 
     The commits of a key are in the order of the log, unless `in_order` is false. Of one batch only the last
     commit of each key is included.
     """
     rows = cast(select(_commits_sql(groups, up_to, since, until, topics), changes=changes), COMMITTED)
-    for place, name in enumerate(("group", "topic")):
-        if not pa.types.is_dictionary(rows.schema.field(place).type):
-            rows = rows.set_column(place, name, rows[name].dictionary_encode())
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            rows = rows.set_column(place, field.name, rows[field.name].dictionary_encode())
     return take(rows, np.argsort(to_numbers(rows["sequence"]), kind="stable")) if in_order else rows
 
 
@@ -224,8 +226,9 @@ def _commits_sql(
                 AS "committed_offset",
             CASE WHEN "op" = 'set' THEN "after"['commit_timestamp'] ELSE "source_timestamp" END
                 AS "committed_at",
-            "batch_time" AS "written_at", "op" = 'remove' AS "is_removed",
-            "before"['committed_offset'] AS "offset_before", "source_partition", "source_offset", "sequence"
+            "batch_time" AS "written_at", "op" = 'remove' AS "is_removed", "after"['topic_id'] AS "topic_id",
+            "before"['committed_offset'] AS "offset_before", "before"['topic_id'] AS "topic_id_before",
+            "source_partition", "source_offset", "sequence"
         FROM changes WHERE {_of_offsets(groups, up_to, since, until, topics)}
         """
 

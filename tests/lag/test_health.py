@@ -494,6 +494,7 @@ def test_the_status_of_a_removed_position_stands_until_there_is_another() -> Non
             pa.array([offset for offset, _ in rows], pa.int64()),
             *[pa.array([at * 1_000 for _, at in rows], pa.int64()).cast(TIMESTAMP)] * 2,
             [False, True, False],
+            pa.nulls(3, pa.string()),
         ],
         schema=COMMITS,
     )
@@ -538,6 +539,7 @@ def test_the_groups_of_two_hundred_thousand_positions_are_judged() -> None:
             from_numbers(np.tile(offsets, each) - older),
             *[from_numbers((now - 5 * S - older * 70 * S) * 1_000).cast(TIMESTAMP)] * 2,
             pa.repeat(False, count * each),
+            pa.nulls(count * each, pa.string()),
         ],
         schema=COMMITS,
     )

@@ -94,12 +94,14 @@ def test_a_position_beyond_the_end_has_a_negative_lag() -> None:
 
 
 KEY = {"group": "g\0", "topic": "t", "partition": 0}
-MOVES = pa.schema([*COMMITS, ("offset_before", pa.int64()), ("sequence", pa.int64())])
+BEFORE = [("offset_before", pa.int64()), ("topic_id_before", pa.string())]
+MOVES = pa.schema([*COMMITS, *BEFORE, ("sequence", pa.int64())])
 
 
 def moved(*steps: tuple[int, int | None], key: dict[str, Any] = KEY) -> list[dict[str, Any]]:
     """Make changes written at times (ms), which had these offsets before them."""
     made = {"committed_offset": 7, "committed_at": 5, "is_removed": False}
+    made |= {"topic_id": None, "topic_id_before": None}
     return [
         {**key, **made, "written_at": at, "offset_before": before, "sequence": 10 + number}
         for number, (at, before) in enumerate(steps)

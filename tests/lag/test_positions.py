@@ -22,7 +22,8 @@ from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.schemas import KEY, PAUSES, TIMESTAMP
 
 NOW = 1_700_000_000_000
-COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), ("offset_before", pa.int64())])
+BEFORE = [("offset_before", pa.int64()), ("topic_id_before", pa.string())]
+COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), *BEFORE])
 OFFSETS = pa.schema([*KEY, ("committed_offset", pa.int64()), ("commit_timestamp", TIMESTAMP)])
 POSITIONS = pa.schema([*KEY, ("committed_offset", pa.int64()), *LAG, ("commit_timestamp", TIMESTAMP)])
 
@@ -118,7 +119,9 @@ def world(seed: int) -> tuple[pa.Table, Held]:
                 "written_at": moment,
                 "is_removed": chance.random() < 0.02,
                 "sequence": moment // 1_000,
+                "topic_id": None,
                 "offset_before": None,
+                "topic_id_before": None,
             }
             for n, moment in enumerate(times)
         ]
@@ -196,7 +199,7 @@ def tailer(chance: random.Random, clock: Callable[[], int]) -> tuple[pa.Table, H
         for at in range(NOW - 9 * MINUTE_MS, NOW - chance.randrange(2 * every), every):
             own = {**key, "committed_offset": log.end_at(at) + off, "sequence": at // 1_000}
             written = own | {"written_at": at, "committed_at": at + clock(), "is_removed": False}
-            commits.append(written | {"offset_before": before})
+            commits.append(written | {"offset_before": before, "topic_id": None, "topic_id_before": None})
             before = own["committed_offset"]
         positions.append({**key, "committed_offset": own["committed_offset"], "commit_timestamp": None})
         positions[-1]["commit_timestamp"] = written["committed_at"]

@@ -13,7 +13,7 @@ from table_batches import Batch, append, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, from_ms
 from streaming.common.topics import TopicPartitions
-from streaming.lag.log_ranges import LAG, TIMED
+from streaming.lag.log_ranges import LAG
 from streaming.lag.series import LAG_SUMS
 from streaming.model.progress import PartitionProgress
 from streaming.queries import lag_rows
@@ -46,9 +46,10 @@ class World:
         written_at = at + self.chance.randrange(-20, 20) * S
         batch: Batch = {}
         for group in GROUPS:
-            for key, end in self.ends.items():
+            for (topic, number), end in self.ends.items():
                 if self.chance.random() < 0.4:
-                    batch[group, *key] = self.changed(end, written_at)
+                    topic_id = self.ids[topic] if self.chance.random() < 0.8 else None
+                    batch[group, topic, number] = self.changed(end, topic_id, written_at)
         progress = PartitionProgress(position=written_at, loaded=True)
         append(self.tables, batch, live=self.live, now=written_at, partitions={3: progress})
         self.live |= batch
@@ -56,12 +57,12 @@ class World:
             self.tables.append_log_ends(rows_of(self.sampled(at)))
         heartbeat(self.tables, at + 30 * S)
 
-    def changed(self, end: int, at: int) -> dict[str, Any] | None:
+    def changed(self, end: int, topic_id: str | None, at: int) -> dict[str, Any] | None:
         kind = self.chance.choices(["commit", "beyond", "removed", "unreadable"], [8, 1, 1, 1])[0]
-        times = {"commit_timestamp": at, "source_timestamp": at, "source_offset": at}
+        own = {"commit_timestamp": at, "source_timestamp": at, "source_offset": at, "topic_id": topic_id}
         unreadable = {"unreadable_source_offset": at} if kind == "unreadable" else {}
         committed = end + 50 if kind == "beyond" else end - self.chance.randrange(60)
-        return None if kind == "removed" else offset(committed_offset=committed, **times, **unreadable)
+        return None if kind == "removed" else offset(committed_offset=committed, **own, **unreadable)
 
     def sampled(self, at: int) -> list[Sample]:
         rows = list[Sample]()
@@ -86,8 +87,10 @@ class World:
 
     def rows(self, **parameters: Any) -> list[dict[str, Any]]:
         at = {name: from_ms(TIMES[name]) for name in ("since", "until")}
-        rows = self.queries.lag_over_time(None, **at, every_ms=EVERY, **parameters).rows
-        return rows.drop_columns(TIMED).to_pylist()
+        rows: list[dict[str, Any]] = self.queries.lag_over_time(
+            None, **at, every_ms=EVERY, **parameters
+        ).rows.to_pylist()
+        return rows
 
 
 @pytest.fixture(
@@ -99,7 +102,6 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def test_a_series_has_the_lag_as_of_each_of_its_moments(world: World) -> None:
     found = world.rows()
-    compared = [name for name in LAG.names if name not in TIMED]
     for moment in map(from_ms, MOMENTS):
         expected = world.queries.list_offsets(as_of=moment).rows.to_pylist()
         own = [row for row in found if row["at"] == moment]
@@ -109,7 +111,7 @@ def test_a_series_has_the_lag_as_of_each_of_its_moments(world: World) -> None:
         for row, one in zip(own, expected, strict=True):
             if one["unreadable_source_offset"] is None:
                 assert row["committed_offset"] == one["committed_offset"]
-                assert {name: row[name] for name in compared} == {name: one[name] for name in compared}
+                assert {name: row[name] for name in LAG.names} == {name: one[name] for name in LAG.names}
             else:
                 assert row["committed_offset"] is None
     lags = [row["lag"] for row in found]

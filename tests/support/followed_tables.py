@@ -20,7 +20,8 @@ from streaming.model.schemas import GROUPS, OFFSETS, PAUSES
 from streaming.tables.feed import GROUPS_OVER_TIME
 from streaming.tables.log_ends import TOPICS_OVER_TIME
 
-COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), ("offset_before", pa.int64())])
+BEFORE = [("offset_before", pa.int64()), ("topic_id_before", pa.string())]
+COMMITTED = pa.schema([*COMMITS, ("sequence", pa.int64()), *BEFORE])
 _NULL = dict.fromkeys(OFFSETS.names)
 KEY_OF = ("group", "topic", "partition")
 
@@ -48,8 +49,10 @@ class FollowedTables:
                     "committed_at": at,
                     "written_at": written_at,
                     "is_removed": False,
+                    "topic_id": None,
                     "sequence": number,
                     "offset_before": own[-1]["committed_offset"] if own else None,
+                    "topic_id_before": None,
                     "before_at": own[-1]["committed_at"] if own else None,
                 }
             )

@@ -19,7 +19,8 @@ from streaming.model.schemas import TIMESTAMP
 
 MAX_AGE_MS = 5 * MINUTE_MS
 POSITIONS = pa.schema([*list(COMMITS)[:4], ("commit_timestamp", TIMESTAMP)])
-CHANGED = pa.schema([*COMMITS, ("offset_before", pa.int64()), ("sequence", pa.int64())])
+BEFORE = [("offset_before", pa.int64()), ("topic_id_before", pa.string())]
+CHANGED = pa.schema([*COMMITS, *BEFORE, ("sequence", pa.int64())])
 
 Key = tuple[str, str, int]
 
@@ -53,6 +54,7 @@ class World:
                 "committed_at": at,
                 "written_at": written_at,
                 "is_removed": False,
+                "topic_id": None,
             }
             for key, offset, at, written_at in self.commits
             if written_at <= now
@@ -69,6 +71,7 @@ class World:
             last[key] = row
         told = timed(commits, COMMITS)
         changes = told.append_column(CHANGED.field("offset_before"), pa.array(before, pa.int64()))
+        changes = changes.append_column(CHANGED.field("topic_id_before"), pa.nulls(len(before), pa.string()))
         changes = changes.append_column(CHANGED.field("sequence"), pa.array(range(len(commits)), pa.int64()))
         rows = [{**row, "commit_timestamp": row["committed_at"]} for row in last.values()]
         samples = [row for row in self.samples if row["sampled_at"] <= now]

@@ -129,7 +129,9 @@ def _at_timestamp(past: PastEnd | Error, place: int | None, end: int | None, vie
     topics = view.snapshot.topics
     if place is None or end is None or past.log_end > end:
         return {"errorCode": Error.UNSUPPORTED_VERSION}
-    if _differ(past.topic_id, topics.id_of(int(topics.topic[place]))):
+    topic = int(topics.topic[place])
+    topic_id, gone_at = topics.id_of(topic), int(topics.ends.newest_ids.gone_at[topic])
+    if _differ(past.topic_id, topic_id) or (None in (past.topic_id, topic_id) and gone_at > past.at):
         return {"errorCode": Error.UNSUPPORTED_VERSION}
     return {"offset": max(past.log_end, int(topics.ends.log_start[place])), "timestamp": past.at}
 

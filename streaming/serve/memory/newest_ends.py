@@ -62,7 +62,8 @@ class _NewestIds(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """When each of k ids was first and last sampled as the id of its topic; never: `_ALWAYS` and `_NEVER`."""
+    """When rows about whole topics first and last had each of k ids; never: `_ALWAYS` and `_NEVER`. (The ids
+    in other samples may be former ones: see `IDS_AT_ONCE`.)"""
 
     first_at: Index
     last_at: Index
@@ -75,7 +76,7 @@ class LogEnds:
     `sampled_at` (ms), `log_start`, `log_end` and `sample_id` (place of the topic id) are -1 where no sample
     counts: there is none, the topic was deleted or recreated since, or the sample is older than the newest of
     all (`newest_at`) by more than `NEWEST_WITHIN_MS`. `topic_id` is the place of each topic's newest id; -1:
-    unknown, or the topic is deleted. `ids_seen` holds when each of k ids was sampled.
+    unknown, or the topic is deleted. `ids_seen` holds when each of k ids was seen.
     """
 
     sampled_at: Index
@@ -126,6 +127,13 @@ class LogEnds:
         at = np.maximum(self.newest_ids.at, self.newest_ids.gone_at)
         return np.where(at == _NEVER, NONE, at)
 
+    def id_requested_at(self, topic_of_id: Index) -> Index:
+        """Return when (ms) rows about whole topics last gave the id of each of n topics, or reported it
+        deleted; `NONE`: never. `topic_of_id` are the topics of the k ids."""
+        at = np.append(self.newest_ids.gone_at, _NEVER)  # the last value is for `NONE`
+        np.maximum.at(at, topic_of_id, self.ids_seen.last_at)
+        return np.where(at == _NEVER, NONE, at)[:-1]
+
     @property
     def gone_at(self) -> Index:
         """When (ms) each of n topics was last reported deleted, if it has not been sampled since; `NONE`:
@@ -174,7 +182,8 @@ class LogEnds:
         order = np.argsort(rows.at, kind="stable")
         rows = rows.chosen(order[rows.at[order] <= until])
         is_sample = (rows.places != NONE) & (rows.ends != NONE)
-        has_id = (rows.ids != NONE) & (is_sample | (rows.places == NONE))
+        is_of_topic = (rows.ids != NONE) & (rows.places == NONE)
+        has_id = is_of_topic | ((rows.ids != NONE) & is_sample)
         samples = _Samples(
             *_newer(samples, rows.places, (rows.at, rows.starts, rows.ends, rows.ids), is_sample)
         )
@@ -182,7 +191,7 @@ class LogEnds:
         [gone_at] = _newer((newest_ids.gone_at,), rows.topics, (rows.at,), rows.is_gone)
         times = (rows.at, samples.at, newest_ids.at, newest_ids.gone_at)
         newest_at = max(int(column.max(initial=_NEVER)) for column in times)
-        seen = _with_seen(self.ids_seen, rows.ids[has_id], rows.at[has_id], until)
+        seen = _with_seen(self.ids_seen, rows.ids[is_of_topic], rows.at[is_of_topic], until)
         return self._of(samples, _NewestIds(at, ids, gone_at), seen, of_places, newest_at)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streaming.common.arrays import Index, Mask, from_numbers
 from streaming.common.timestamps import to_timestamps
+from streaming.model.schemas import IDS_AT_ONCE
 from streaming.serve.memory.names import NONE, Coded, NameIndex, fixed
 from streaming.serve.memory.newest_ends import LogEnds
 from streaming.tables.log_ends import TOPICS_OVER_TIME
@@ -97,9 +98,11 @@ class Topics:
         return None if place is None or self.id_of(place) != topic_id else place
 
     def sampled_at(self, topics: pa.Array) -> Index:
-        """Return when (ms) samples last gave the id of each of n topics or reported it deleted; `NONE`:
+        """Return when (ms) samples last showed which id each of n topics has, or reported it deleted; `NONE`:
         never."""
-        return np.append(self.ends.id_sampled_at, NONE)[self.names.places_of(topics)]
+        ends, is_each_requested = self.ends, len(self) <= IDS_AT_ONCE
+        at = ends.id_sampled_at if is_each_requested else ends.id_requested_at(self.topic_of_id)
+        return np.append(at, NONE)[self.names.places_of(topics)]
 
     def ids_over_time(self, topics: pa.Array) -> pa.Table:
         """Return the ids of some topics over time (schema `TOPICS_OVER_TIME`), as far as samples were

@@ -17,6 +17,7 @@ from table_batches import QUERY, Batch, append, changes_of, group, heartbeat, of
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, now_ms
 from streaming.expiry.cause_names import CAUSES
 from streaming.model.progress import PartitionProgress, Reached
+from streaming.model.schemas import IDS_AT_ONCE
 from streaming.model.totals import Position, Totals, UnknownRecords
 from streaming.serve.assessment.counters import KEPT_MS, RECORDS, Counters
 from streaming.serve.memory.tailer import Tailer
@@ -200,6 +201,27 @@ def test_where_commits_have_no_topic_id_samples_say_whether_it_is_a_rewind(
     assert rewinds_at(3 * MINUTE_MS + 20_000) == in_the_end
     assert rewinds_at(HOUR_MS) == in_the_end, "once"
     assert counted(tailer).back["group"].num_chunks == 0, "nothing is left, nor grows"
+
+
+def test_with_many_topics_the_id_in_a_sample_of_a_partition_may_be_the_former_one(tables: Tables) -> None:
+    now, later = now_ms(), now_ms() + 20_000
+    others = [of_topic(now, f"t{number}", f"id-{number}") for number in range(IDS_AT_ONCE)]
+    tables.append_log_ends(rows_of([of_topic(now, "t", "A"), *others]))
+    keys = [("g", "t", 0), ("h", "t0", 0)]
+    live: Batch = dict.fromkeys(keys, offset(committed_offset=1_000, commit_timestamp=now))
+    append(tables, live, now=now)
+    tailer = Tailer(tables, clock=lambda: now + DAY_MS, counters=Counters())
+    assert tailer.poll()
+    batch: Batch = dict.fromkeys(keys, offset(committed_offset=3, commit_timestamp=later))
+    append(tables, batch, live=live, now=later)
+    samples = [Sample(later + 10_000, "t", 0, 3, "A"), Sample(later + 10_000, "t0", 0, 1_000, "id-0")]
+    asked_for = [of_topic(now, "t", "A"), of_topic(later + 100_000, "t", "B")]
+    for at, rows, counted_by_then in (70_000, samples, {}), (100_000, asked_for, {}), (190_000, [], {"h": 1}):
+        tables.append_log_ends(rows_of(rows))
+        assert tailer.poll()
+        heartbeat(tables, later + at)
+        assert tailer.poll()
+        assert counted(tailer).rewinds == counted_by_then
 
 
 def test_of_many_that_wait_some_are_counted_at_once(tables: Tables) -> None:

@@ -30,6 +30,7 @@ LOADED = PartitionProgress(position=10, loaded=True)
 LATEST, EARLIEST = -1, -2
 TOPIC_ID = "AAAAAAAAAAEAAAAAAAAAAg"
 OTHER_ID = "AAAAAAAAAAEAAAAAAAAAAw"
+TOPICS_OF_PAST = ("steady", "trimmed", "recreated", "shorter", "regrown", "missed")
 THIRD_ID = "AAAAAAAAAAEAAAAAAAAABA"
 GONE_ID = "AAAAAAAAAAEAAAAAAAAABQ"
 
@@ -584,16 +585,16 @@ def test_other_moments_are_an_error_and_never_an_empty_log(ends: Tables, timesta
 
 
 OTHER_ID = "AAAAAAAAAAEAAAAAAAAAAw"
+TOPICS_OF_PAST = ("steady", "trimmed", "recreated", "shorter", "regrown", "missed")
 
 
 @pytest.fixture
 def past(tables: Tables) -> tuple[Tables, int]:
     """Tables with log ends of the last ten minutes, and the present moment (ms)."""
     now = now_ms()
-    topics = ("steady", "trimmed", "recreated", "shorter")
     fill(
         tables,
-        {("g", topic, 0): offset(committed_offset=1, source_partition=0) for topic in topics},
+        {("g", topic, 0): offset(committed_offset=1, source_partition=0) for topic in TOPICS_OF_PAST},
     )
     for minutes, end in ((10, 4), (5, 7), (0, 10)):
         at = now - minutes * MINUTE_MS - 1_000
@@ -603,8 +604,11 @@ def past(tables: Tables) -> tuple[Tables, int]:
             Sample(at, "trimmed", 0, end, TOPIC_ID, 0 if minutes else 6),
             Sample(at, "recreated", 0, end, recreated, 0),
             Sample(at, "shorter", 0, 20 if minutes else 10, None, 0),
+            Sample(at, "regrown", 0, end, None, 0),
+            Sample(at, "missed", 0, end, TOPIC_ID, 0),
         ]
         tables.append_log_ends(rows_of(rows))
+    tables.append_log_ends(rows_of([gone(now - 3 * MINUTE_MS, topic) for topic in ("regrown", "missed")]))
     return tables, now
 
 
@@ -644,12 +648,14 @@ def test_a_moment_of_another_log_or_before_its_start_is_not_answered_with_its_en
     tables, now = past
     moment = now - 6 * MINUTE_MS
     with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
-        found = ends_at(client, dict.fromkeys(("steady", "trimmed", "recreated", "shorter", "nope"), moment))
+        found = ends_at(client, dict.fromkeys((*TOPICS_OF_PAST, "nope"), moment))
         assert {name: one[:2] for name, one in found.items()} == {
             "steady": (Error.NONE, 4),
             "trimmed": (Error.NONE, 6),
             "recreated": (Error.UNSUPPORTED_VERSION, -1),
             "shorter": (Error.UNSUPPORTED_VERSION, -1),
+            "regrown": (Error.UNSUPPORTED_VERSION, -1),  # it was gone since, and has no id
+            "missed": (Error.NONE, 4),
             "nope": (Error.UNKNOWN_TOPIC_OR_PARTITION, -1),
         }
 

@@ -153,6 +153,22 @@ def test_which_ids_topics_had_when_is_what_the_table_says(tables: Tables, tailer
     assert tailer.current.topics.sampled_at(names[:1]).tolist() == [T0 + DAY_MS // 2]
 
 
+def test_ids_in_samples_of_partitions_may_be_former_ones(tables: Tables, tailer: Tailer) -> None:
+    m, first = MINUTE_MS, of_topic(T0, "orders", "id-1")
+    rounds = [
+        [first, Sample(T0, "orders", 0, 40, "id-1")],
+        [Sample(T0 + 2 * m, "orders", 0, 50, "id-1")],  # recreated: its id was last requested a minute before
+        [of_topic(T0 + m, "orders", "id-1"), of_topic(T0 + 3 * m, "orders", "id-2")],
+    ]
+    for one in rounds:
+        tables.append_log_ends(rows_of(one))
+        assert tailer.poll()
+    expected = topics_over_time(SampleFiles(tables.delta("log_ends")), None, as_of=LATER)
+    for snapshot in (tailer.current, whole(tables, LATER)):
+        found = snapshot.topics.ids_over_time(pa.array(["orders"]))
+        assert found.sort_by("topic_id").equals(expected)
+
+
 def test_samples_of_a_clock_that_was_ahead_do_not_hide_later_ones(tables: Tables, tailer: Tailer) -> None:
     sample(tables, LATER + HOUR_MS, 99)
     assert tailer.poll()
