@@ -30,6 +30,7 @@ from signing_in import (
     librdkafka,
     principal,
     refusal_of,
+    signed_in,
     some_tables,
 )
 
@@ -188,14 +189,6 @@ def test_clients_refuse_wrong_certificates_of_a_listener(
 
 
 # --- raw frames --------------------------------------------------------------------------------------------
-
-
-def signed_in(
-    client: Client, name: str = "plain=,é", password: str = PASSWORD, version: int = 2
-) -> dict[str, Any]:
-    assert client.ask(HANDSHAKE, 1, {"mechanism": "PLAIN"})["errorCode"] == 0
-    token = f"\0{name}\0{password}".encode()
-    return client.ask(AUTHENTICATE, version, {"authBytes": token})
 
 
 def test_versions_are_told_before_signing_in_and_the_rest_is_not(plaintext: Listening) -> None:
