@@ -405,6 +405,24 @@ def test_a_session_ends_and_signing_in_again_prolongs_it(tables: Tables, credent
         assert is_closed(client)
 
 
+def test_after_its_session_a_client_is_not_told_versions_either(
+    tables: Tables, credentials: Credentials
+) -> None:
+    settings = credentials.listener("SASL_PLAINTEXT", connections_max_reauth_ms="300")
+    security = read_security(settings, BY_PASSWORD)
+    with (
+        listening(tables, security=security, within_ms=10**9) as running,
+        Client(running.bootstrap) as client,
+    ):
+        signed_in(client)
+        time.sleep(0.4)
+        assert signed_in(client)["errorCode"] == 0  # late, as brokers allow
+        assert client.ask(VERSIONS, 0, {})["errorCode"] == 0
+        time.sleep(0.4)
+        client.send(VERSIONS, 0, {})
+        assert is_closed(client)
+
+
 def test_another_principal_may_not_continue_a_session(tables: Tables, credentials: Credentials) -> None:
     known = [*BY_PASSWORD, principal("another", "PLAIN", PASSWORD)]
     security = read_security(credentials.listener("SASL_PLAINTEXT"), known)
