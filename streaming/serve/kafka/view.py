@@ -271,7 +271,7 @@ class RequestContext:
     @property
     def is_whole(self) -> bool:
         """Whether what is not in the snapshot does not exist."""
-        return bool(self.snapshot.progress.partitions) and not self.outdated
+        return not self.error and not self.outdated
 
     @property
     def error_of_unknown_topic(self) -> Error:

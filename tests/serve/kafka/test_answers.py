@@ -179,6 +179,20 @@ def test_an_old_heartbeat_makes_groups_unavailable_until_there_is_a_new_one(tabl
         assert errors_about(client, "g")["fetch 9"] == Error.COORDINATOR_NOT_AVAILABLE
 
 
+def test_an_old_heartbeat_makes_unknown_topics_unavailable_until_there_is_a_new_one(tables: Tables) -> None:
+    now = now_ms()
+    fill(tables, {("g", "t", 0): offset(source_partition=0)}, now=now - MINUTE_MS)
+    with listening(tables, within_ms=MINUTE_MS - 5_000) as endpoint, Client(endpoint.bootstrap) as client:
+        assert client.ask(3, 12, {"topics": [{"name": "t"}]})["topics"][0]["errorCode"] == Error.NONE
+        assert errors_about_topic(client, "nope", ZERO_UUID) == {Error.LEADER_NOT_AVAILABLE}
+        heartbeat(tables, now)
+        endpoint.tailer.poll()
+        assert errors_about_topic(client, "nope", ZERO_UUID) == {
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            Error.UNKNOWN_TOPIC_ID,
+        }
+
+
 def test_while_tables_are_rebuilt_they_are_answered_as_before(tables: Tables) -> None:
     fill(
         tables,
