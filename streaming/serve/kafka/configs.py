@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from decoders.messages.reader import Message
 from streaming.common.times import iso
-from streaming.serve.kafka.cluster import is_topic_name
+from streaming.serve.kafka.cluster import is_topic_name, present_topic
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, RequestContext, short
 
@@ -78,8 +78,7 @@ def _error_of(kind: int, name: str, view: RequestContext) -> tuple[Error, str]:
 def _error_of_topic(name: str, view: RequestContext) -> tuple[Error, str]:
     if not is_topic_name(name):
         return Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {short(name)}"
-    is_known = view.snapshot.topics.names.place(name) is not None
-    return Error.NONE if is_known else view.error_of_unknown_topic, ""
+    return Error.NONE if present_topic(name, view) is not None else view.error_of_unknown_topic, ""
 
 
 def _error_of_name(kind: int, name: str) -> tuple[Error, str]:

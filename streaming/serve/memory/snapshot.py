@@ -134,6 +134,19 @@ class MemorySnapshot:
             return frozenset()
         return self.completeness(now, within_ms).outdated
 
+    @cached_property
+    def are_present(self) -> Mask:
+        """Whether each topic partition (m) still exists: it is committed, sampled or assigned."""
+        is_known: Mask = (self.committing > 0) | (self.topics.ends.log_end >= 0)
+        return is_known | self.is_assigned
+
+    @cached_property
+    def present_topics(self) -> Mask:
+        """Whether each topic (n) has a partition that still exists."""
+        are_present = np.zeros(len(self.topics), np.bool_)
+        are_present[self.topics.topic[self.are_present]] = True
+        return are_present
+
     @property
     def is_whole(self) -> bool:
         """Whether every offsets partition was read to its end, so that what is not here does not exist."""

@@ -135,6 +135,24 @@ def test_a_topic_that_is_not_there_is_missing_once_all_is_read(tables: Tables) -
         }
 
 
+def test_a_deleted_topic_without_commits_is_missing_whatever_is_asked(tables: Tables) -> None:
+    fill(tables, {("g", "t", number): offset(source_partition=0) for number in range(2)})
+    at = now_ms() - 2_000
+    sampled = [Sample(at, "deleted", number, 10, TOPIC_ID) for number in range(2)]
+    tables.append_log_ends(rows_of(sampled))
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        assert errors_about_topic(client, "deleted", TOPIC_ID) == {Error.NONE}
+        tables.append_log_ends(rows_of([gone(at + 1_000, "deleted")]))
+        endpoint.tailer.poll()
+        assert errors_about_topic(client, "deleted", TOPIC_ID) == {
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            Error.UNKNOWN_TOPIC_ID,
+        }
+        at_a_time = [{"partitionIndex": number, "timestamp": at} for number in range(2)]
+        [ends] = client.ask(2, 10, {"topics": [{"name": "deleted", "partitions": at_a_time}]})["topics"]
+        assert {one["errorCode"] for one in ends["partitions"]} == {Error.UNKNOWN_TOPIC_OR_PARTITION}
+
+
 def test_groups_of_an_offsets_partition_that_is_not_known_yet_are_loading(tables: Tables) -> None:
     names = {kafka.partition_of(name, 3): name for name in "abcdefgh"}
     held = {names[number]: group(source_partition=number) for number in (0, 2)}
