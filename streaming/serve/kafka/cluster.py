@@ -292,7 +292,7 @@ def _asked_topic(asked: Message, view: RequestContext) -> Message:
     if name is not None:
         return _topic_of(name, view)
     place = view.snapshot.topics.place_of_id(topic_id)
-    if place is None:
+    if place is None or not _has_partitions(place, view):
         error = Error.UNKNOWN_TOPIC_ID if view.is_whole else view.error_of_missing
         return {"errorCode": error, "name": None, "topicId": topic_id, "partitions": []}
     if not view.may_see_topic(view.snapshot.topics.names.name(place)):

@@ -10,7 +10,7 @@ import kafka_clients as kafka
 import pytest
 from kafka_clients import wait_until
 from listening import CLUSTER_ID, Client, Listening, listening
-from log_end_rows import Sample, gone, rows_of
+from log_end_rows import Sample, gone, of_topic, rows_of
 from same_answers import MEANT, OURS, meaning
 from table_batches import Batch, append, group, heartbeat, offset
 
@@ -151,6 +151,16 @@ def test_a_deleted_topic_without_commits_is_missing_whatever_is_asked(tables: Ta
         at_a_time = [{"partitionIndex": number, "timestamp": at} for number in range(2)]
         [ends] = client.ask(2, 10, {"topics": [{"name": "deleted", "partitions": at_a_time}]})["topics"]
         assert {one["errorCode"] for one in ends["partitions"]} == {Error.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_topic_that_groups_only_subscribe_to_is_missing_by_name_and_by_id(tables: Tables) -> None:
+    fill(tables, {("g", "t", 0): offset(source_partition=0)})
+    tables.append_log_ends(rows_of([of_topic(now_ms() - 1_000, "subscribed", TOPIC_ID)]))
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        assert errors_about_topic(client, "subscribed", TOPIC_ID) == {
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            Error.UNKNOWN_TOPIC_ID,
+        }
 
 
 def test_groups_of_an_offsets_partition_that_is_not_known_yet_are_loading(tables: Tables) -> None:
