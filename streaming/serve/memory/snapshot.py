@@ -41,7 +41,8 @@ class MemorySnapshot:
     `is_assigned` whether it is assigned to a member of a group (or will be, by the target assignment), and
     `end_offsets` the log end offset: the newest sample or, if larger, the largest commit under the same topic
     id that the job wrote after that sample, when the log ended no lower; -1 where no sample counts. An older
-    commit that is larger really is beyond the log end.
+    commit that is larger really is beyond the log end. `unnamed_topics` are the places of topics whose name
+    is not known, and whose id stands for it (`AssignedPartitions.named_in`).
 
     `was_observed`: the snapshot is of a past moment, around which the job was at work (None: it is the
     newest).
@@ -55,6 +56,7 @@ class MemorySnapshot:
     undelivered: Mapping[tuple[str, str], int]
     committing: Index
     is_assigned: Mask
+    unnamed_topics: frozenset[int]
     end_offsets: Index
     was_observed: bool | None = None
 
@@ -71,6 +73,7 @@ class MemorySnapshot:
             undelivered={},
             committing=nothing,
             is_assigned=fixed(np.empty(0, np.bool_)),
+            unnamed_topics=frozenset(),
             end_offsets=nothing,
         )
 
@@ -262,5 +265,6 @@ class MemorySnapshot:
             offsets=offsets,
             committing=fixed(committing),
             is_assigned=fixed(is_assigned),
+            unnamed_topics=assigned.unnamed_in(topics),
             end_offsets=fixed(end_offsets),
         )
