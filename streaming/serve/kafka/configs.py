@@ -19,6 +19,7 @@ _KINDS: Final = {
     _CLIENT_METRICS: "Client metrics subscription name",
     _GROUP: "Group name",
 }
+_OWN_ID: Final = re.compile(rf"\+?0*{NODE_ID}")  # as Java parses integers
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _STATIC: Final = 4  # source of a config: static broker config
 _STRING: Final = 2  # type of a config
@@ -86,7 +87,7 @@ def _error_of_name(kind: int, name: str) -> tuple[Error, str]:
     is_of_broker, about = kind in {_BROKER, _BROKER_LOGGER}, _KINDS[kind]
     if not name and kind != _BROKER:
         return Error.INVALID_REQUEST, f"{about} must not be empty"
-    if not name or not is_of_broker or name == str(NODE_ID):
+    if not name or not is_of_broker or _OWN_ID.fullmatch(name):
         return Error.NONE, ""
     if not _INTEGER.fullmatch(name):
         return Error.INVALID_REQUEST, f"{about} must be an integer, but it is: {short(name)}"
