@@ -58,7 +58,7 @@ def _settings(names: list[str]) -> Asked:
     resources = [
         *product(NO_KINDS, ["x", "", names[0]]),
         *product([2], [*NO_TOPICS, "nope", names[0]]),
-        *product([4, 8], ["x", "", "9", "-1", "99999999999"]),
+        *product([4, 8], ["x", "", "9", "-1", "99999999999", "+1", "01", "-01", "1 ", "+"]),
         *product([16, 32], ["x", ""]),
     ]
     for version in APIS[32].versions:

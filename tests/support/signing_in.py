@@ -10,6 +10,7 @@ from certificates import CertificateAuthority
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka_clients import wait_until
+from listening import Client
 from new_tables import new_tables
 from table_batches import Batch, append, group, offset
 
@@ -98,6 +99,14 @@ def some_tables(folder: Path) -> Tables:
     batch: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
     append(made, batch, partitions={0: PartitionProgress(loaded=True)}, now=now_ms())
     return made
+
+
+def signed_in(
+    client: Client, name: str = "plain=,é", password: str = PASSWORD, version: int = 2
+) -> dict[str, Any]:
+    """Sign in with the mechanism PLAIN; return the response to SaslAuthenticate."""
+    assert client.ask(17, 1, {"mechanism": "PLAIN"})["errorCode"] == 0
+    return client.ask(36, version, {"authBytes": f"\0{name}\0{password}".encode()})
 
 
 def librdkafka(bootstrap: str, credentials: Credentials, *, protocol: str, **settings: str) -> dict[str, Any]:

@@ -320,12 +320,13 @@ _SASL: Final = (17, 36)
 
 
 def offered(view: RequestContext) -> Mapping[int, range]:
-    """Return the versions of each API that are supported now: OffsetFetch by topic ids only while the id of
+    """Return the versions of each API that are offered now: OffsetFetch by topic ids only while the id of
     every topic with committed offsets is known, signing in only at a listener with SASL.
 
     The same before and after signing in: librdkafka asks only before.
     """
-    return _OFFERED[view.has_sasl, view.snapshot.has_topic_ids]
+    has_topic_ids = bool(view.snapshot.progress.partitions) and view.snapshot.has_topic_ids
+    return _OFFERED[view.has_sasl, has_topic_ids]
 
 
 def _offered(*, has_sasl: bool, has_topic_ids: bool) -> Mapping[int, range]:

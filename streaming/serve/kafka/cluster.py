@@ -292,7 +292,7 @@ def _asked_topic(asked: Message, view: RequestContext) -> Message:
     if name is not None:
         return _topic_of(name, view)
     place = view.snapshot.topics.place_of_id(topic_id)
-    if place is None:
+    if place is None or not _has_partitions(place, view):
         error = Error.UNKNOWN_TOPIC_ID if view.is_whole else view.error_of_missing
         return {"errorCode": error, "name": None, "topicId": topic_id, "partitions": []}
     if not view.may_see_topic(view.snapshot.topics.names.name(place)):
@@ -310,8 +310,8 @@ def _topic_of(
     """Return a topic requested by name, with at most `most` partitions from number `begin` on."""
     if not view.may_see_topic(name):
         return _hidden_topic(name)
-    place = view.topic_place(name)
-    if place is not None and _has_partitions(place, view):
+    place = present_topic(name, view)
+    if place is not None:
         return _topic(place, view, begin, most)
     error = view.error_of_unknown_topic if is_topic_name(name) else Error.INVALID_TOPIC_EXCEPTION
     return {"errorCode": error, "name": name, "isInternal": name in _INTERNAL, "partitions": []}
@@ -323,7 +323,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def _has_partitions(topic: int, view: RequestContext) -> bool:
-    return bool(_is_there(topic, view).any())
+    return bool(view.snapshot.present_topics[topic] and can_be_named(topic, view))
 
 
 def _topic(
@@ -370,14 +370,26 @@ def _partitions(topic: int, view: RequestContext, begin: int, most: int | None) 
 
 def _is_there(topic: int, view: RequestContext) -> Mask:
     """Return which named partitions of the topic at a place still exist and fit into a response."""
-    snapshot, places = view.snapshot, _places_of(topic, view)
-    is_there: Mask = (snapshot.committing[places] > 0) | (snapshot.topics.ends.log_end[places] >= 0)
-    return (is_there | snapshot.is_assigned[places]) & can_be_named(topic, view)
+    is_there: Mask = view.snapshot.are_present[_places_of(topic, view)] & can_be_named(topic, view)
+    return is_there
+
+
+def present_topic(name: str, view: RequestContext) -> int | None:
+    """Return the place of a topic that still exists; None: there is none, or it is hidden."""
+    place = view.topic_place(name)
+    return place if place is not None and _has_partitions(place, view) else None
+
+
+def present_partition(topic: str, partition: int, view: RequestContext) -> int | None:
+    """Return the place of a named topic partition that still exists; None: there is none, or it is hidden."""
+    is_there = present_topic(topic, view) is not None
+    place = view.snapshot.topics.place(topic, partition) if is_there else None
+    return place if place is not None and view.snapshot.are_present[place] else None
 
 
 def gaps_of(topic: str, view: RequestContext) -> range:
     """Return the partitions of a topic that are shown even if unnamed, because a higher one is named."""
-    place = view.snapshot.topics.names.place(topic)
+    place = present_topic(topic, view)
     return range(0) if place is None else _gaps(_named(place, view))
 
 

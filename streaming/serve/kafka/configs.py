@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from decoders.messages.reader import Message
 from streaming.common.times import iso
-from streaming.serve.kafka.cluster import is_topic_name
+from streaming.serve.kafka.cluster import is_topic_name, present_topic
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import NODE_ID, RequestContext, short
 
@@ -19,6 +19,7 @@ _KINDS: Final = {
     _CLIENT_METRICS: "Client metrics subscription name",
     _GROUP: "Group name",
 }
+_OWN_ID: Final = re.compile(rf"\+?0*{NODE_ID}")  # as Java parses integers
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _STATIC: Final = 4  # source of a config: static broker config
 _STRING: Final = 2  # type of a config
@@ -78,8 +79,7 @@ def _error_of(kind: int, name: str, view: RequestContext) -> tuple[Error, str]:
 def _error_of_topic(name: str, view: RequestContext) -> tuple[Error, str]:
     if not is_topic_name(name):
         return Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {short(name)}"
-    is_known = view.snapshot.topics.names.place(name) is not None
-    return Error.NONE if is_known else view.error_of_unknown_topic, ""
+    return Error.NONE if present_topic(name, view) is not None else view.error_of_unknown_topic, ""
 
 
 def _error_of_name(kind: int, name: str) -> tuple[Error, str]:
@@ -87,7 +87,7 @@ def _error_of_name(kind: int, name: str) -> tuple[Error, str]:
     is_of_broker, about = kind in {_BROKER, _BROKER_LOGGER}, _KINDS[kind]
     if not name and kind != _BROKER:
         return Error.INVALID_REQUEST, f"{about} must not be empty"
-    if not name or not is_of_broker or name == str(NODE_ID):
+    if not name or not is_of_broker or _OWN_ID.fullmatch(name):
         return Error.NONE, ""
     if not _INTEGER.fullmatch(name):
         return Error.INVALID_REQUEST, f"{about} must be an integer, but it is: {short(name)}"

@@ -221,6 +221,11 @@ class Connection(asyncio.BufferedProtocol):
         """With whom the connection shares turns: its principal or, without one, its address."""
         return self._principal or self._peer
 
+    @property
+    def has_signed_in(self) -> bool:
+        """Whether the client has signed in, or need not."""
+        return self._sign_in is None or self._sign_in.principal is not None
+
     # --- signing in --------------------------------------------------------------------------------------
 
     async def _shake_hands(self) -> None:
@@ -303,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _reply(self, token: bytes, sign_in: SignIn) -> Reply:
         """Return the reply to a token; raises `PrincipalError` in place of the one that signs in."""
-        was_signed_in = self._has_signed_in
+        was_signed_in = self.has_signed_in
         reply = await sign_in.authenticate(token)
         if sign_in.principal is not None and not was_signed_in:
             self._admit(sign_in.principal)
@@ -348,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             return None
         (size,) = _SIZE.unpack_from(received)
         limits = self._listener.limits
-        most = limits.frame_bytes if self._has_signed_in else limits.sign_in_bytes
+        most = limits.frame_bytes if self.has_signed_in else limits.sign_in_bytes
         if not 0 <= size <= most:
             self._close(Closed.SIZE, f"expected a request of at most {most} bytes, found one of {size}")
             return None
@@ -363,10 +368,6 @@ class Connection(asyncio.BufferedProtocol):
         self._has_asked = True
         self._asked_at = self._begun_at = monotonic()
         return frame
-
-    @property
-    def _has_signed_in(self) -> bool:
-        return self._sign_in is None or self._sign_in.principal is not None
 
     def _reserve(self, size: int) -> bool:
         """Reserve memory for the received part of a large frame, in place of the former reservation."""
@@ -418,7 +419,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _asked(self, frame: bytes) -> None:
         """Count a readable request; on the event loop, because counters are not thread-safe."""
-        client = self._client if self._has_signed_in else Client()  # what strangers say is not kept
+        client = self._client if self.has_signed_in else Client()  # what strangers say is not kept
         api_key, version = _API_KEY_AND_VERSION.unpack_from(frame)
         self._listener.asked(api_key, version, client)
 
@@ -550,7 +551,7 @@ class Connection(asyncio.BufferedProtocol):
         opened_s = now - self._opened_at
         if not self._has_asked and opened_s > limits.first_frame_s:
             return Closed.LATE, f"expected a request within {limits.first_frame_s:g} s of connecting"
-        if not self._has_signed_in and opened_s > limits.sign_in_s:
+        if not self.has_signed_in and opened_s > limits.sign_in_s:
             return Closed.LATE, f"expected signing in within {limits.sign_in_s:g} s of connecting"
         if self._received and now - self._begun_at > limits.frame_s:
             return Closed.LATE, f"expected the rest of a request within {limits.frame_s:g} s"

@@ -184,7 +184,7 @@ def _answer_assigned(
         if row is None or row["type"] != kind:
             return _not_assigned(group, Error.GROUP_ID_NOT_FOUND, _why(group, row, kind))
         members = [member(one, view) for one in row["members"] or ()]
-        if not all(map(view.may_see_topic, _assigned_topics(members))):
+        if not all(_may_see(*topic, view) for topic in _assigned_topics(members)):
             return _not_assigned(group, Error.TOPIC_AUTHORIZATION_FAILED, _HIDDEN_TOPICS)
         return {
             "groupId": group,
@@ -200,10 +200,20 @@ def _answer_assigned(
     return {"groups": Each(len(names), (described(*row) for row in rows))}
 
 
-def _assigned_topics(members: Sequence[Message]) -> set[str]:
-    """Return the topics in the present and target assignments of members."""
+def _may_see(name: str, topic_id: str, view: RequestContext) -> bool:
+    """Return whether an assigned topic may be seen; one whose name is not known has its id for a name."""
+    return view.may_see_topic(name) if name != topic_id else view.may_see_all_topics
+
+
+def _assigned_topics(members: Sequence[Message]) -> set[tuple[str, str]]:
+    """Return the names and ids of topics in the present and target assignments of members."""
     assignments = (one.get(name) for one in members for name in ("assignment", "targetAssignment"))
-    return {topic["topicName"] for one in assignments if one for topic in one["topicPartitions"]}
+    return {
+        (topic["topicName"], topic["topicId"])
+        for one in assignments
+        if one
+        for topic in one["topicPartitions"]
+    }
 
 
 def _not_assigned(group: str, error: Error, why: str | None) -> Message:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from decoders.messages.reader import Message
-from streaming.serve.kafka.cluster import gaps_of
+from streaming.serve.kafka.cluster import gaps_of, present_partition, present_topic
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.view import PastEnd, RequestContext
 from streaming.serve.memory.names import NONE
@@ -62,7 +62,7 @@ def _past_ends(
     ]
     topics: dict[int, set[str]] = {}
     for name, one in wanted:
-        if view.snapshot.topics.names.place(name) is not None:
+        if present_topic(name, view) is not None:
             topics.setdefault(_moment(one, view), set()).add(name)
     if len(topics) > MOST_MOMENTS:
         return {(name, one["partitionIndex"]): Error.INVALID_REQUEST for name, one in wanted}
@@ -89,7 +89,7 @@ def _partitions(
     times = Counter(one["partitionIndex"] for one in asked)
     of_partitions = {one["partitionIndex"]: one for one in asked}
     twice = {"errorCode": Error.INVALID_REQUEST}
-    places = {number: view.snapshot.topics.place(topic, number) for number in of_partitions}
+    places = {number: present_partition(topic, number, view) for number in of_partitions}
     gaps = gaps_of(topic, view) if None in places.values() else range(0)
     return [
         {

@@ -262,7 +262,11 @@ class KafkaListener:
 
     def view(self, connection: Connection, client: Client, principal: Principal | None) -> RequestContext:
         view = self._present(connection.reached, client, principal)
-        moment = None if self._past is None else self._past.moments.of(client.id)
+        if self._past is None:
+            return view
+        if not connection.has_signed_in:  # else strangers could make us forget moments and their snapshots
+            return replace(view, snapshot=_NOTHING) if self._past.moments.is_past(client.id) else view
+        moment = self._past.moments.of(client.id)
         return view if moment is None else self._as_of(moment, connection, view)
 
     def _as_of(self, moment: int | NoMoment, connection: Connection, view: RequestContext) -> RequestContext:

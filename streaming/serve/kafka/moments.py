@@ -53,9 +53,13 @@ class Moments:
         self._most_clients = most_clients
         self._fixed: OrderedDict[int, _Fixed] = OrderedDict()  # by the hash of the id, which may be long
 
+    def is_past(self, client_id: bytes) -> bool:
+        """Return whether a client asks about the past, whatever its moment is."""
+        return bool(self.as_of) or client_id.startswith(_PREFIX)
+
     def of(self, client_id: bytes) -> int | NoMoment | None:
         """Return the moment (ms) of a client, or why it has none; None: it asks about now."""
-        if not self.as_of and not client_id.startswith(_PREFIX):
+        if not self.is_past(client_id):
             return None
         key, now = hash(client_id), self._steady_clock()
         known = self._fixed.get(key)

@@ -26,12 +26,11 @@ from streaming.common.arrays import Index, Mask, begins_run, from_numbers, from_
 from streaming.serve.kafka.errors import Error
 from streaming.serve.kafka.limits import ELEMENTS_OF_GROUP
 from streaming.serve.kafka.view import Each, RequestContext, can_be_shown, writable
-from streaming.serve.memory.names import NONE
+from streaming.serve.memory.names import NONE, Int32
 from streaming.serve.memory.offsets import OffsetColumns
 
 _AT_A_TIME: Final = 65_536  # offsets to process at a time, before other threads may run
 _FEW_BYTES: Final = 16 * 1024
-_NO_PARTITION: Final = 2**31  # beyond all
 _NOTHING: Final = {"committedOffset": NONE, "committedLeaderEpoch": NONE, "metadata": ""}
 
 
@@ -103,10 +102,13 @@ def _of_group(asked: Message, view: RequestContext, *, by_ids: bool = False) -> 
     if error:
         return {"groupId": group, "topics": [], "errorCode": error}
     columns = view.snapshot.offsets_of(group)
-    if by_ids:
-        columns = columns.part_of(np.flatnonzero(_is_of_present_id(columns, slice(None), view)))
-    topics = _all(columns, view, by_ids) if asked["topics"] is None else _some(asked["topics"], columns, view)
+    is_all = asked["topics"] is None
+    topics = _all(columns, view, by_ids) if is_all else _some(asked["topics"], columns, view, by_ids)
     return {"groupId": group, "topics": topics, "errorCode": Error.NONE}
+
+
+def _of_present_ids(columns: OffsetColumns, view: RequestContext) -> OffsetColumns:
+    return columns.part_of(np.flatnonzero(_is_of_present_id(columns, slice(None), view)))
 
 
 def _is_of_present_id(columns: OffsetColumns, rows: Index | slice, view: RequestContext) -> Mask:
@@ -119,6 +121,7 @@ def _is_of_present_id(columns: OffsetColumns, rows: Index | slice, view: Request
 
 
 def _all(columns: OffsetColumns, view: RequestContext, by_ids: bool) -> list[Message]:
+    columns = _of_present_ids(columns, view) if by_ids else columns
     topics = view.snapshot.topics
     of_topics = topics.topic[columns.place]
     names = topics.names
@@ -137,10 +140,13 @@ def _all(columns: OffsetColumns, view: RequestContext, by_ids: bool) -> list[Mes
     return answered
 
 
-def _some(asked: Sequence[Message], columns: OffsetColumns, view: RequestContext) -> list[Message]:
+def _some(
+    asked: Sequence[Message], columns: OffsetColumns, view: RequestContext, by_ids: bool
+) -> list[Message]:
     """Return the requested partitions, in this order; a topic without a name and a hidden one are errors."""
-    errors = {name: _error_of_topic(name, view) for name in {topic["name"] for topic in asked}}
-    held = {name: _held(name, columns, view) for name in errors}
+    requested = _numbers_by_topic(asked)
+    errors = {name: _error_of_topic(name, view) for name in requested}
+    held = {name: _held(name, numbers, columns, view, by_ids) for name, numbers in requested.items()}
     return [
         {
             **topic,
@@ -153,25 +159,54 @@ def _some(asked: Sequence[Message], columns: OffsetColumns, view: RequestContext
     ]
 
 
+def _numbers_by_topic(asked: Sequence[Message]) -> Mapping[str | None, list[int]]:
+    """Return the requested partitions by topic, with repetitions: a topic may come many times."""
+    requested = defaultdict[str | None, list[int]](list)
+    for topic in asked:
+        requested[topic["name"]] += topic["partitionIndexes"]
+    return requested
+
+
 def _error_of_topic(name: str | None, view: RequestContext) -> Error:
     if name is None:
         return Error.UNKNOWN_TOPIC_ID
     return Error.NONE if view.may_see_topic(name) else Error.TOPIC_AUTHORIZATION_FAILED
 
 
-def _held(topic: str | None, columns: OffsetColumns, view: RequestContext) -> Mapping[int, Message]:
-    """Return the results of the partitions of a topic that the group has committed, by number."""
-    held = _of_topic(topic, columns, view)
-    return {one["partitionIndex"]: one for one in _partitions(held, view)} if len(held) else {}
+def _held(
+    topic: str | None, numbers: Sequence[int], columns: OffsetColumns, view: RequestContext, by_ids: bool
+) -> Mapping[int, Message]:
+    """Return the results of those partitions of a topic that the group has committed, by number."""
+    rows = _rows_in_topic(topic, numbers, columns, view)
+    if not len(rows):
+        return {}
+    held = columns.part_of(rows)
+    held = _of_present_ids(held, view) if by_ids else held
+    return {one["partitionIndex"]: one for one in _partitions(held, view)}
 
 
-def _of_topic(topic: str | None, columns: OffsetColumns, view: RequestContext) -> OffsetColumns:
-    """Return the offsets of a group in one topic; None: an unknown one. There are none of a hidden topic."""
+def _rows_in_topic(
+    topic: str | None, numbers: Sequence[int], columns: OffsetColumns, view: RequestContext
+) -> Index:
+    """Return the rows of partitions of a topic in the offsets of a group, as far as there are any, with
+    repetitions; None: an unknown topic. However many offsets the group has, this takes little time."""
     place = None if topic is None else view.topic_place(topic)
     if place is None:
-        return columns.part(0, 0)
-    starts = view.snapshot.topics.starts
-    return columns.part(*np.searchsorted(columns.place, starts[place : place + 2]).tolist())
+        return np.empty(0, np.int64)
+    topics = view.snapshot.topics
+    start, stop = topics.starts[place : place + 2].tolist()
+    places = start + _found(topics.partition[start:stop], np.array(numbers, np.int64))
+    return _found(columns.place, places)
+
+
+def _found(ascending: Index | Int32, numbers: Index) -> Index:
+    """Return the indexes of those of n numbers that are in an ascending column."""
+    if not len(ascending):
+        return np.empty(0, np.int64)
+    wanted = numbers.astype(ascending.dtype)  # else all of the column would be cast
+    places = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
+    found: Index = places[ascending[places] == wanted]
+    return found
 
 
 def _partitions(columns: OffsetColumns, view: RequestContext) -> Iterable[Message]:
@@ -235,13 +270,14 @@ def _error_of_epoch(member: Mapping[str, Any] | None, epoch: int) -> Error:
 def offsets_weight(request: Message, view: RequestContext) -> int:
     asked, starts = _asked(request), view.snapshot.offsets.starts
     groups = view.group_places([group["groupId"] for group in asked])
-    places = [place for place in groups if place != NONE]
+    about = zip(asked, groups, strict=True)
+    places = [place for group, place in about if place != NONE and group["topics"] is None]
     if len(places) <= 1:  # the common case, much faster
         held = sum(int(starts[place + 1] - starts[place]) for place in places)
     else:
         held = int((starts[np.add(places, 1)] - starts[places]).sum())
     special = zip(asked, groups, strict=True)
-    return len(asked) + held + sum(_more(*about, view) for about in special if not _is_plain(about[0]))
+    return len(asked) + held + sum(_more(*one, view) for one in special if not _is_plain(one[0]))
 
 
 def _is_plain(asked: Message) -> bool:
@@ -302,20 +338,10 @@ def _content_of_some(asked: Message, view: RequestContext) -> int:
 def _content_of_topics(asked: Sequence[Message], group: int, view: RequestContext) -> int:
     """Return the bytes of metadata of the requested partitions, with repetitions."""
     columns = view.snapshot.offsets.of(group)
-    if not columns.metadata_slot.any():  # the common case
+    if not columns.texts.longest:  # the common case
         return 0
-    size, requested = 0, defaultdict[str | None, list[int]](list)
-    for topic in asked:  # one may come many times
-        requested[topic["name"]] += topic["partitionIndexes"]
-    for name, indexes in requested.items():
-        held = _of_topic(name, columns, view)
-        if held.metadata_slot.any():
-            numbers = np.array(indexes, np.int64)
-            partitions = view.snapshot.topics.partition[held.place]
-            found = np.searchsorted(partitions, numbers)
-            is_held = np.append(partitions, _NO_PARTITION)[found] == numbers
-            size += int(held.texts.lengths[held.metadata_slot[found[is_held]]].sum())
-    return size
+    rows = (_rows_in_topic(*one, columns, view) for one in _numbers_by_topic(asked).items())
+    return sum(int(columns.texts.lengths[columns.metadata_slot[one]].sum()) for one in rows)
 
 
 def wants_all(request: Message) -> bool:

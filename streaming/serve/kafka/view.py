@@ -163,6 +163,11 @@ class RequestContext:
     def may_see_topic(self, topic: str) -> bool:
         return self.principal is None or self.principal.may_see_topic(topic)
 
+    @property
+    def may_see_all_topics(self) -> bool:
+        """Whether also topics whose name is not known may be seen: patterns are of names, not of ids."""
+        return self._topic_patterns is None
+
     def group_place(self, group: str) -> int | None:
         """Return the place of a group; None: there is none, or it is hidden."""
         return self.snapshot.groups.place(group) if self.may_see_group(group) else None
@@ -176,7 +181,9 @@ class RequestContext:
 
     def topic_place(self, topic: str) -> int | None:
         """Return the place of a topic; None: there is none, or it is hidden."""
-        return self.snapshot.topics.names.place(topic) if self.may_see_topic(topic) else None
+        place = self.snapshot.topics.names.place(topic) if self.may_see_topic(topic) else None
+        is_hidden = place in self.snapshot.unnamed_topics and not self.may_see_all_topics
+        return None if is_hidden else place
 
     def rows_of(self, groups: Sequence[str]) -> Iterator[Mapping[str, Any] | None]:
         """Yield the descriptions of n groups in this order; None: there is none, or it is hidden."""
@@ -193,8 +200,13 @@ class RequestContext:
     @cached_property
     def visible_topics(self) -> Mask | None:
         """Whether each topic (n) may be seen; None: all may."""
-        patterns = self._topic_patterns
-        return None if patterns is None else patterns.mask(self.snapshot.topics.names)
+        patterns, unnamed = self._topic_patterns, self.snapshot.unnamed_topics
+        mask = None if patterns is None else patterns.mask(self.snapshot.topics.names)
+        if mask is None or not unnamed:
+            return mask
+        are_visible = mask.copy()
+        are_visible[[*unnamed]] = False
+        return are_visible
 
     @property
     def group_ranges(self) -> Sequence[range] | None:
@@ -271,7 +283,7 @@ class RequestContext:
     @property
     def is_whole(self) -> bool:
         """Whether what is not in the snapshot does not exist."""
-        return bool(self.snapshot.progress.partitions) and not self.outdated
+        return not self.error and not self.outdated
 
     @property
     def error_of_unknown_topic(self) -> Error:

@@ -43,6 +43,13 @@ class AssignedPartitions(NamedTuple):
         is_named = chosen != NONE
         return Coded(chosen[is_named], named.texts), self.partitions[is_named]
 
+    def unnamed_in(self, topics: Topics) -> frozenset[int]:
+        """Return the places of topics that have an id for a name (see `named_in`)."""
+        is_unnamed = (self.topics.codes == NONE) & (self.ids.places_in(topics.ids) == NONE)
+        codes = np.unique(self.ids.codes[is_unnamed & (self.ids.codes != NONE)])
+        places = topics.names.places_of(self.ids.texts.take(from_numbers(codes)))
+        return frozenset(places[places != NONE].tolist())
+
     def entered(self, topics: Topics) -> tuple[Topics, Moved | None]:
         """Return `topics` with these partitions added, and how places have moved; None: all were there
         already."""

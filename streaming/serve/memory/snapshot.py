@@ -41,7 +41,10 @@ class MemorySnapshot:
     `is_assigned` whether it is assigned to a member of a group (or will be, by the target assignment), and
     `end_offsets` the log end offset: the newest sample or, if larger, the largest commit under the same topic
     id that the job wrote after that sample, when the log ended no lower; -1 where no sample counts. An older
-    commit that is larger really is beyond the log end.
+    commit that is larger really is beyond the log end. `are_present` is whether the topic partition still
+    exists (it is committed, sampled or assigned), and `present_topics` whether one of each topic (n) does.
+    `unnamed_topics` are the places of topics whose name is not known, and whose id stands for it
+    (`AssignedPartitions.named_in`).
 
     `was_observed`: the snapshot is of a past moment, around which the job was at work (None: it is the
     newest).
@@ -55,6 +58,9 @@ class MemorySnapshot:
     undelivered: Mapping[tuple[str, str], int]
     committing: Index
     is_assigned: Mask
+    are_present: Mask
+    present_topics: Mask
+    unnamed_topics: frozenset[int]
     end_offsets: Index
     was_observed: bool | None = None
 
@@ -71,6 +77,9 @@ class MemorySnapshot:
             undelivered={},
             committing=nothing,
             is_assigned=fixed(np.empty(0, np.bool_)),
+            are_present=fixed(np.empty(0, np.bool_)),
+            present_topics=fixed(np.empty(0, np.bool_)),
+            unnamed_topics=frozenset(),
             end_offsets=nothing,
         )
 
@@ -243,11 +252,17 @@ class MemorySnapshot:
         np.maximum.at(end_offsets, columns.place[beyond], columns.committed_offset[beyond])
         is_assigned = np.zeros(len(committing), np.bool_)
         is_assigned[assigned.places_in(topics)] = True
+        are_present = (committing > 0) | (ends.log_end >= 0) | is_assigned
+        present_topics = np.zeros(len(topics), np.bool_)
+        present_topics[topics.topic[are_present]] = True
         return replace(
             self,
             topics=topics,
             offsets=offsets,
             committing=fixed(committing),
             is_assigned=fixed(is_assigned),
+            are_present=fixed(are_present),
+            present_topics=fixed(present_topics),
+            unnamed_topics=assigned.unnamed_in(topics),
             end_offsets=fixed(end_offsets),
         )

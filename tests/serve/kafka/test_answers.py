@@ -10,7 +10,7 @@ import kafka_clients as kafka
 import pytest
 from kafka_clients import wait_until
 from listening import CLUSTER_ID, Client, Listening, listening
-from log_end_rows import Sample, gone, rows_of
+from log_end_rows import Sample, gone, of_topic, rows_of
 from same_answers import MEANT, OURS, meaning
 from table_batches import Batch, append, group, heartbeat, offset
 
@@ -136,6 +136,34 @@ def test_a_topic_that_is_not_there_is_missing_once_all_is_read(tables: Tables) -
         }
 
 
+def test_a_deleted_topic_without_commits_is_missing_whatever_is_asked(tables: Tables) -> None:
+    fill(tables, {("g", "t", number): offset(source_partition=0) for number in range(2)})
+    at = now_ms() - 2_000
+    sampled = [Sample(at, "deleted", number, 10, TOPIC_ID) for number in range(2)]
+    tables.append_log_ends(rows_of(sampled))
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        assert errors_about_topic(client, "deleted", TOPIC_ID) == {Error.NONE}
+        tables.append_log_ends(rows_of([gone(at + 1_000, "deleted")]))
+        endpoint.tailer.poll()
+        assert errors_about_topic(client, "deleted", TOPIC_ID) == {
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            Error.UNKNOWN_TOPIC_ID,
+        }
+        at_a_time = [{"partitionIndex": number, "timestamp": at} for number in range(2)]
+        [ends] = client.ask(2, 10, {"topics": [{"name": "deleted", "partitions": at_a_time}]})["topics"]
+        assert {one["errorCode"] for one in ends["partitions"]} == {Error.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_topic_that_groups_only_subscribe_to_is_missing_by_name_and_by_id(tables: Tables) -> None:
+    fill(tables, {("g", "t", 0): offset(source_partition=0)})
+    tables.append_log_ends(rows_of([of_topic(now_ms() - 1_000, "subscribed", TOPIC_ID)]))
+    with listening(tables) as endpoint, Client(endpoint.bootstrap) as client:
+        assert errors_about_topic(client, "subscribed", TOPIC_ID) == {
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            Error.UNKNOWN_TOPIC_ID,
+        }
+
+
 def test_groups_of_an_offsets_partition_that_is_not_known_yet_are_loading(tables: Tables) -> None:
     names = {kafka.partition_of(name, 3): name for name in "abcdefgh"}
     held = {names[number]: group(source_partition=number) for number in (0, 2)}
@@ -178,6 +206,20 @@ def test_an_old_heartbeat_makes_groups_unavailable_until_there_is_a_new_one(tabl
         heartbeat(tables, now + 2 * MINUTE_MS)  # a clock is wrong
         endpoint.tailer.poll()
         assert errors_about(client, "g")["fetch 9"] == Error.COORDINATOR_NOT_AVAILABLE
+
+
+def test_an_old_heartbeat_makes_unknown_topics_unavailable_until_there_is_a_new_one(tables: Tables) -> None:
+    now = now_ms()
+    fill(tables, {("g", "t", 0): offset(source_partition=0)}, now=now - MINUTE_MS)
+    with listening(tables, within_ms=MINUTE_MS - 5_000) as endpoint, Client(endpoint.bootstrap) as client:
+        assert client.ask(3, 12, {"topics": [{"name": "t"}]})["topics"][0]["errorCode"] == Error.NONE
+        assert errors_about_topic(client, "nope", ZERO_UUID) == {Error.LEADER_NOT_AVAILABLE}
+        heartbeat(tables, now)
+        endpoint.tailer.poll()
+        assert errors_about_topic(client, "nope", ZERO_UUID) == {
+            Error.UNKNOWN_TOPIC_OR_PARTITION,
+            Error.UNKNOWN_TOPIC_ID,
+        }
 
 
 def test_while_tables_are_rebuilt_they_are_answered_as_before(tables: Tables) -> None:

@@ -223,12 +223,26 @@ def _answers(endpoint: Listening) -> bool:
 SOME = {"name": "t", "partitionIndexes": [*range(PARTITIONS)]}
 
 
+@pytest.mark.parametrize("topics", [[], [{"name": "t", "partitionIndexes": []}]])
+def test_a_group_that_has_many_offsets_may_be_named_often_when_none_is_asked_for(
+    endpoint: Listening, topics: list[dict[str, Any]]
+) -> None:
+    asked = [{"groupId": "g1", "topics": topics}] * 50_000
+    with Client(endpoint.bootstrap, 30) as client:
+        assert client.ask(9, 8, {"groups": asked})["groups"] == [
+            {
+                "groupId": "g1",
+                "topics": [{"name": one["name"], "partitions": []} for one in topics],
+                "errorCode": 0,
+            }
+        ] * len(asked)
+
+
 @pytest.mark.parametrize(
     ("api_key", "version", "body"),
     [
-        (9, 8, {"groups": [{"groupId": "g1", "topics": []}] * 50_000}),
-        (9, 8, {"groups": [{"groupId": "g1", "topics": [{"name": "t", "partitionIndexes": []}]}] * 50_000}),
-        (9, 8, {"groups": [{"groupId": "g1", "topics": [SOME]}] * 501}),
+        (9, 9, {"groups": [{"groupId": "g1", "topics": None, "memberId": f"m{n}"} for n in range(1_001)]}),
+        (9, 8, {"groups": [{"groupId": "g1", "topics": [SOME]}] * 1_001}),
         (9, 8, {"groups": [{"groupId": "g1", "topics": [{"name": "", "partitionIndexes": []}] * 350_000}]}),
         (42, 2, {"groupsNames": ["g1"] * 400_000}),
     ],

@@ -49,18 +49,18 @@ def seen(snapshot: MemorySnapshot, client: Software | None = None) -> RequestCon
 # --- much --------------------------------------------------------------------------------------------------
 
 
-class OfOneTopic(np.ndarray[Any, np.dtype[np.int64]]):
+class OfOneTopic(np.ndarray[Any, np.dtype[np.bool_]]):
     """A column that is not to be looked at as a whole."""
 
-    def __gt__(self, other: Any) -> Any:
+    def __and__(self, other: Any) -> Any:
         assert len(self) == 1
-        return super().__gt__(other)
+        return super().__and__(other)
 
 
 def test_a_topic_is_shown_without_looking_at_all_others(tables: Tables) -> None:
     fill(tables, {("g", f"t{number}", 0): offset(source_partition=0) for number in range(9)})
     snapshot = snapshot_of(tables)
-    snapshot = replace(snapshot, committing=snapshot.committing.view(OfOneTopic))
+    snapshot = replace(snapshot, are_present=snapshot.are_present.view(OfOneTopic))
     answer = apis.cluster.answer_metadata({"topics": None}, seen(snapshot))
     assert len(answer["topics"]) == 9
 

@@ -9,6 +9,7 @@ import pytest
 from kafka_clients import wait_until
 from listening import Client, Listening, listening
 from log_end_rows import Sample, of_topic, rows_of
+from signing_in import BY_PASSWORD, signed_in
 from table_batches import append, group, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, iso, now_ms
@@ -18,6 +19,8 @@ from streaming.serve.kafka.moments import Moments
 from streaming.serve.memory import past
 from streaming.serve.memory.past import PastLimits
 from streaming.serve.memory.snapshot import MemorySnapshot
+from streaming.serve.process.security import read_security
+from streaming.settings.model import KafkaListenerSettings
 from streaming.tables.tables import Tables
 
 LONGEST = 32_767
@@ -245,3 +248,39 @@ def test_an_answer_about_the_past_does_not_age(endpoint: Listening, base: int) -
         ends = client.ask(2, 10, {"topics": [TOPIC]})
         time.sleep(1.1)  # longer than answers are kept
         assert client.ask(2, 10, {"topics": [TOPIC]}) == ends
+
+
+# --- before signing in -------------------------------------------------------------------------------------
+
+
+def newest_offset_fetch(client: Client) -> int:
+    """Return the version of OffsetFetch that clients are offered."""
+    [newest] = [api["maxVersion"] for api in client.ask(18, 0, {})["apiKeys"] if api["apiKey"] == 9]
+    return int(newest)
+
+
+def test_clients_that_have_not_signed_in_do_not_make_past_snapshots(minutes: Tables, base: int) -> None:
+    settings = KafkaListenerSettings(listen="127.0.0.1:0", security_protocol="SASL_PLAINTEXT")
+    security, clock = read_security(settings, BY_PASSWORD), [(base // MINUTE_MS + 4) * MINUTE_MS]
+    moments = Moments(clock=lambda: clock[0], most_clients=1)
+    with (
+        listening(minutes, moments=moments, security=security) as running,
+        Client(running.bootstrap) as stranger,
+        Client(running.bootstrap, client_id="as-of=-2m") as client,
+    ):
+
+        def ask_before_signing_in() -> None:
+            for client_id, newest in ((f"as-of={base + 1}", 9), ("as-of=soon", 9), ("tests", 10)):
+                stranger.client_id = client_id
+                assert newest_offset_fetch(stranger) == newest  # 9: the topic ids then are not known here
+
+        ask_before_signing_in()
+        signed_in(client)
+        wait_until(lambda: offset_of(client) >= 0, "the snapshot")
+        before = offset_of(client)
+        assert newest_offset_fetch(client) == 10
+        clock[0] += MINUTE_MS
+        ask_before_signing_in()
+        assert offset_of(client) == before  # the client is not forgotten, and keeps its moment
+        assert running.past.counts(minutes.root).built == 1
+        assert running.said == []

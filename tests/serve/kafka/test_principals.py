@@ -301,7 +301,8 @@ def test_a_topic_whose_name_is_not_known_is_hidden_from_whoever_may_not_see_all(
     unknown = member("orders")
     unknown["assignment"][0]["topic"] = None
     rows: Batch = {"g": group(source_partition=0, type="consumer", members=[unknown])}
-    snapshot = snapshot_of(tmp_path, rows, [])
+    snapshot = snapshot_of(tmp_path / "some", rows, [])
+    nothing = snapshot_of(tmp_path / "none", {"g": group(source_partition=0, type="consumer")}, [])
 
     def error_for(*topics: str) -> int:
         seen = of_snapshot(principal(["g"], [*topics]), snapshot, now=NOW)
@@ -309,6 +310,29 @@ def test_a_topic_whose_name_is_not_known_is_hidden_from_whoever_may_not_see_all(
         return int(described["errorCode"])
 
     assert [error_for("*"), error_for("orders")] == [Error.NONE, Error.TOPIC_AUTHORIZATION_FAILED]
+    for pattern in ("A*", "?*", IDS["orders"]):  # which the id matches, but ids are no names
+        assert error_for(pattern) == Error.TOPIC_AUTHORIZATION_FAILED
+        whole = of_snapshot(principal(["g"], [pattern]), snapshot, now=NOW)
+        part = of_snapshot(principal(["g"], [pattern]), nothing, now=NOW)
+        for asked in (*about_all(["orders"]), *about([], [IDS["orders"]])):
+            if asked[0] != 16:
+                assert whole.sent(*asked) == part.sent(*asked), asked
+    for version, named in ((12, None), (9, [{"name": IDS["orders"]}])):
+        [found] = of_snapshot(principal(["g"], ["*"]), snapshot, now=NOW).ask(3, version, {"topics": named})[
+            "topics"
+        ]
+        assert (found["errorCode"], found["name"]) == (Error.NONE, IDS["orders"])
+
+
+def test_a_topic_is_visible_once_its_name_is_known(tmp_path: Path) -> None:
+    unknown = member("orders")
+    unknown["assignment"][0]["topic"] = None
+    rows: Batch = {"g": group(source_partition=0, type="consumer", members=[unknown])}
+    snapshot = snapshot_of(tmp_path, rows, [Sample(NOW, "orders", 0, 9, IDS["orders"])])
+    seen = of_snapshot(principal(["g"], ["orders"]), snapshot, now=NOW)
+    [described] = seen.ask(69, 1, {"groupIds": ["g"]})["groups"]
+    assert described["errorCode"] == Error.NONE
+    assert [one["name"] for one in seen.ask(3, 12, {"topics": None})["topics"]] == ["orders"]
 
 
 def test_a_group_of_which_a_member_will_get_a_hidden_topic_is_an_error(tmp_path: Path) -> None:

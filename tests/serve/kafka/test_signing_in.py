@@ -30,6 +30,7 @@ from signing_in import (
     librdkafka,
     principal,
     refusal_of,
+    signed_in,
     some_tables,
 )
 
@@ -188,14 +189,6 @@ def test_clients_refuse_wrong_certificates_of_a_listener(
 
 
 # --- raw frames --------------------------------------------------------------------------------------------
-
-
-def signed_in(
-    client: Client, name: str = "plain=,é", password: str = PASSWORD, version: int = 2
-) -> dict[str, Any]:
-    assert client.ask(HANDSHAKE, 1, {"mechanism": "PLAIN"})["errorCode"] == 0
-    token = f"\0{name}\0{password}".encode()
-    return client.ask(AUTHENTICATE, version, {"authBytes": token})
 
 
 def test_versions_are_told_before_signing_in_and_the_rest_is_not(plaintext: Listening) -> None:
@@ -409,6 +402,24 @@ def test_a_session_ends_and_signing_in_again_prolongs_it(tables: Tables, credent
             time.sleep(0.1)
         time.sleep(1.1)
         client.send(LIST_GROUPS, 0, {})
+        assert is_closed(client)
+
+
+def test_after_its_session_a_client_is_not_told_versions_either(
+    tables: Tables, credentials: Credentials
+) -> None:
+    settings = credentials.listener("SASL_PLAINTEXT", connections_max_reauth_ms="300")
+    security = read_security(settings, BY_PASSWORD)
+    with (
+        listening(tables, security=security, within_ms=10**9) as running,
+        Client(running.bootstrap) as client,
+    ):
+        signed_in(client)
+        time.sleep(0.4)
+        assert signed_in(client)["errorCode"] == 0  # late, as brokers allow
+        assert client.ask(VERSIONS, 0, {})["errorCode"] == 0
+        time.sleep(0.4)
+        client.send(VERSIONS, 0, {})
         assert is_closed(client)
 
 

@@ -101,6 +101,26 @@ def test_groups_that_cannot_be_listed_in_time_are_an_error_that_is_retried(table
         assert refused(endpoint) == {}
 
 
+def test_a_few_offsets_of_a_group_that_has_many_need_no_turn(tables: Tables) -> None:
+    limits = Limits(large_answers=1, turn_s=0.3, large=500)
+    asked: dict[str, Any] = {"groupId": "small", "topics": [{"name": "t", "partitionIndexes": [7, 1_007, 0]}]}
+    with (
+        listening(tables, limits=limits) as endpoint,
+        one_that_is_slow(endpoint),
+        Client(endpoint.bootstrap) as client,
+    ):
+        for version in (1, 7):
+            [topic] = client.ask(9, version, asked)["topics"]
+            found = [(one["partitionIndex"], one["committedOffset"]) for one in topic["partitions"]]
+            assert found == [(7, 7), (1_007, -1), (0, 7)]
+            assert {one["errorCode"] for one in topic["partitions"]} == {Error.NONE}
+        [answered] = client.ask(9, 9, {"groups": [asked]})["groups"]
+        assert answered["errorCode"] == Error.NONE
+        everything = {"groups": [{**asked, "topics": None}]}
+        [answered] = client.ask(9, 9, everything)["groups"]
+        assert answered["errorCode"] == Error.COORDINATOR_LOAD_IN_PROGRESS
+
+
 def test_an_answer_is_made_of_what_is_known_when_its_turn_comes(tmp_path: Any) -> None:
     tables = new_tables(tmp_path / "tables")
     batch: Batch = {("g", "t", number): offset(source_partition=0) for number in range(25_000)}

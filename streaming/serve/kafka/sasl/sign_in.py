@@ -74,19 +74,14 @@ class SignIn:
         self.tokens = Tokens.NONE
         self.principal: Principal | None = None
 
-    @property
-    def is_signed_in(self) -> bool:
-        is_over = self._ends_at is not None and monotonic() >= self._ends_at
-        return self.principal is not None and not is_over
-
     def admit(self, api_key: int) -> None:
         """Admit a request of another API; raises `SignInError`."""
         if self.tokens is not Tokens.NONE:
             raise SignInError(_ILLEGAL)
-        if not self.is_signed_in and api_key != _API_VERSIONS:
-            raise SignInError(
-                "a request before signing in" if self.principal is None else "a request after its session"
-            )
+        if self.principal is None and api_key != _API_VERSIONS:
+            raise SignInError("a request before signing in")
+        if self._ends_at is not None and monotonic() >= self._ends_at:
+            raise SignInError("a request after its session")
 
     def handshake(self, mechanism: str, version: int) -> Message:
         """Return the response to SaslHandshake; raises `SignInError` in the middle of an exchange."""
