@@ -37,6 +37,7 @@ def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
     rows = _with_causes(rows, old, new.progress, topic_ids, now)
     progress = replace(
         new.progress,
+        retention=old.progress.with_retention(new.progress.retention).retention,
         sequence=sequence if len(rows) else old.progress.sequence,
         batch_time=now if len(rows) else old.progress.batch_time,
         heartbeat=now,

@@ -209,11 +209,10 @@ class Housekeeping(threading.Thread):
         """Commit a heartbeat, with the current ends of the partitions whose leaders answer."""
         asked_at = now_ms()  # before the request: this process may be suspended until the answer
         ends = self._ends()
-        is_answered = len(ends) == len(self._writer.progress.partitions)
-        self._is_answered = is_answered
+        self._is_answered = bool(ends)  # by some leaders: the others may be away for days
         self._writer.heartbeat(
             ends,
-            self._retention_if_due() if is_answered else None,
+            self._retention_if_due() if self._is_answered else None,
             asked_at=asked_at,
             tombstones_kept_ms=self._watch.tombstones_kept_ms,
             alerts_evaluated_at=self._alerts_evaluated_at() if self._frozen is None else None,

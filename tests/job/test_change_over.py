@@ -1,16 +1,20 @@
 """What changes in the live tables once the topic was read from its start."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from new_tables import new_tables
 
 from streaming.common import pieces
 from streaming.expiry.causes import GONE_WHILE_AWAY
 from streaming.job import change_over
 from streaming.job.change_over import differences, not_in
+from streaming.model.progress import Progress, Retention
 from streaming.model.schemas import CHANGES, GROUPS, OFFSETS, QUARANTINE
 
 DAY = 86_400_000
@@ -63,6 +67,33 @@ def test_groups_differ_by_their_members_too() -> None:
     assert found.select(["kind", "op", "group", "topic", "cause"]).to_pylist() == [
         {"kind": "group", "op": "set", "group": "g", "topic": None, "cause": None}
     ]
+
+
+RETENTION = Retention(retention_ms=7 * DAY, check_interval_ms=1, source="broker", read_at=1, known_since=1)
+
+
+@pytest.mark.parametrize(
+    ("found", "since"),
+    [
+        (None, 1),
+        (replace(RETENTION, known_since=DAY), 1),
+        (replace(RETENTION, retention_ms=1, known_since=DAY), DAY),
+    ],
+    ids=["not reported", "the same", "another one"],
+)
+def test_the_retention_that_the_tables_know_stays_known(
+    tmp_path: Path, found: Retention | None, since: int
+) -> None:
+    live = new_tables(tmp_path)
+    aside = live.aside()
+    aside.create()
+    for tables, retention in ((live, RETENTION), (aside, found)):
+        progress = Progress(query_id="q", topic="t", retention=retention)
+        tables.append_changes(CHANGES.empty_table(), progress, is_batch=False)
+    after = change_over.change_over(live, aside, lambda _: {}).retention
+    assert after is not None
+    assert after.known_since == since
+    assert live.progress().retention == after
 
 
 NAMES = st.text(alphabet="a\0", max_size=3)  # many that are alike up to a NUL

@@ -67,6 +67,13 @@ def test_what_is_no_reason(topic: TopicNow) -> None:
     assert reason_to_rebuild(PROGRESS, topic) is None
 
 
+def test_a_partition_without_a_leader_is_judged_when_it_has_one_again() -> None:
+    away = behind(PROGRESS, 0, 101, DAY)
+    late = replace(TOPIC, now=90 * DAY)
+    assert reason_to_rebuild(away, late) is not None
+    assert reason_to_rebuild(away, replace(late, ranges={1: late.ranges[1]})) is None
+
+
 def test_being_away_for_longer_than_tombstones_are_kept_is_a_reason_where_something_was_written() -> None:
     assert reason_to_rebuild(behind(PROGRESS, 0, 101, 2 * DAY), TOPIC) is None
     late = replace(TOPIC, now=2 * DAY + 1)
@@ -84,7 +91,7 @@ def test_a_first_reading_that_takes_too_long_is_a_reason() -> None:
 
 
 def test_the_ends_that_the_brokers_say_now_count() -> None:
-    late = replace(TOPIC, ranges={}, now=2 * DAY + 1)
+    late = replace(TOPIC, now=2 * DAY + 1)
     assert reason_to_rebuild(PROGRESS, replace(late, ends={0: PartitionEnds(100, 100)})) is None
     assert reason_to_rebuild(PROGRESS, replace(late, ends={0: PartitionEnds(101, 101)})) is not None
 

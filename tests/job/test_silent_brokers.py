@@ -107,7 +107,26 @@ def test_brokers_that_hang_are_named_by_their_partitions_and_give_no_end(make_br
     first.kill()
 
 
-def of_second_broker(first: LocalBroker) -> dict[str, str | int]:
+@pytest.mark.more
+def test_what_other_leaders_answer_counts_while_a_partition_has_none(make_broker: BrokerFactory) -> None:
+    """Its broker is gone: for days, perhaps. Meanwhile groups may belong to other partitions."""
+    first = make_broker()
+    second = make_broker(overrides=of_second_broker(first, session_ms=6_000))
+    kafka.create_topics(first.bootstrap_servers, {TOPIC: 4})
+    broker = broker_at(first.bootstrap_servers)
+    watch = TopicWatch(broker, TOPIC, pause_ms=1_000)
+    wait_for_leaders(broker, 4)
+    second.kill()
+    read = Progress(topic=TOPIC, partitions={number: PartitionProgress() for number in range(3)})
+    kafka.wait_until(lambda: watch.reason_to_rebuild(read) is not None, "the other leader to be enough")
+    assert "has 4 partitions, and had 3" in str(watch.reason_to_rebuild(read))
+    assert 0 < len(broker.ends(4)) < 4
+    with pytest.raises(BrokerError, match="from the leader of each partition"):
+        watch.now()
+    first.kill()
+
+
+def of_second_broker(first: LocalBroker, session_ms: int = 60_000) -> dict[str, str | int]:
     """Settings of a broker that belongs to the cluster of another one, which has the controller."""
     lines = (first.directory / "server.properties").read_text().splitlines()
     told = dict(line.split("=", 1) for line in lines)
@@ -119,7 +138,7 @@ def of_second_broker(first: LocalBroker) -> dict[str, str | int]:
         "controller.quorum.voters": told["controller.quorum.voters"],
         "listeners": address,
         "advertised.listeners": address,
-        "broker.session.timeout.ms": 60_000,
+        "broker.session.timeout.ms": session_ms,
     }
 
 

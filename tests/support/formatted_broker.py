@@ -1,7 +1,8 @@
 """Brokers whose directories are formatted once for all that a process starts.
 
 Kafka's tool takes a third of the processor time of a broker that starts and stops. It writes the same two
-files for every broker of a release: `LocalBroker` names the cluster and the node.
+files for every broker of a release: `LocalBroker` names the cluster and the node. (Of a second node, whose
+settings name another one, it writes others.)
 """
 
 from pathlib import Path
@@ -19,6 +20,9 @@ class FormattedBroker(LocalBroker):
 
     def _format(self, jars: Path, properties: Path) -> None:
         data = self.directory / "data"
+        if "\nnode.id=1\n" not in properties.read_text():
+            super()._format(jars, properties)
+            return
         if jars not in _WRITTEN:
             super()._format(jars, properties)
             _WRITTEN[jars] = {name: (data / name).read_bytes() for name in _FILES}

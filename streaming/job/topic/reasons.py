@@ -36,7 +36,8 @@ class TopicNow(TopicFacts):
 
 
 def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
-    """Return why tables with this progress cannot be updated by reading on; None if they can.
+    """Return why tables with this progress cannot be updated by reading on; None if they can, as far as the
+    leaders that answered show.
 
     If the retention of tombstones was changed meanwhile, the shorter one counts.
     """
@@ -50,8 +51,10 @@ def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
     if None not in (progress.topic_id, topic.topic_id) and progress.topic_id != topic.topic_id:
         return f"topic {progress.topic} was deleted and recreated"
     kept = min(topic.delete_retention_ms, progress.tombstones_kept_ms or topic.delete_retention_ms)
-    for number, partition in sorted(progress.with_ends(topic.ends, topic.now).partitions.items()):
-        reason = _out_of_range(partition, topic.ranges.get(number)) or (
+    partitions = progress.with_ends(topic.ends, topic.now).partitions
+    for number, held in sorted(topic.ranges.items()):
+        partition = partitions.get(number, PartitionProgress())
+        reason = _out_of_range(partition, held) or (
             None if partition.behind == 0 else _away_too_long(partition, kept, topic.now)
         )
         if reason:
@@ -72,9 +75,7 @@ def missed_tombstones(
     return None
 
 
-def _out_of_range(partition: PartitionProgress, held: LogRange | None) -> str | None:
-    if held is None:
-        return None
+def _out_of_range(partition: PartitionProgress, held: LogRange) -> str | None:
     if partition.position > held.latest:
         return f"ends at offset {held.latest}, and was read up to {partition.position}"
     if 0 < partition.position < held.earliest:

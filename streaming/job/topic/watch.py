@@ -41,30 +41,40 @@ class TopicWatch:
 
         Raises `BrokerError` unless all requests are answered in time, for every partition.
         """
+        topic = self._answered(timeout_s)
+        silent = set(range(topic.partition_count)) - topic.ranges.keys() if topic else set[int]()
+        if silent:
+            raise self._broker.silence_of(silent)
+        return topic
+
+    def _answered(self, timeout_s: float) -> TopicNow | None:
+        """As `now`, but without the partitions whose leaders do not answer."""
         asked_at = self._clock()  # before the answers: the process may be suspended meanwhile
         facts = self._broker.topic_facts(timeout_s)
         if facts is None:
             return None
         ends = self._broker.ends(facts.partition_count, timeout_s)
         starts = self._broker.starts(facts.partition_count, timeout_s)
-        silent = set(range(facts.partition_count)) - (ends.keys() & starts.keys())
-        if silent:
-            raise self._broker.silence_of(silent)
         self._kept_ms, self._kept_as_of = self._broker.delete_retention_ms(timeout_s), asked_at
         return TopicNow(
             cluster_id=facts.cluster_id,
             partition_count=facts.partition_count,
             topic_id=facts.topic_id,
             ends=ends,
-            ranges={number: LogRange(starts[number], end.high_watermark) for number, end in ends.items()},
+            ranges={
+                number: LogRange(starts[number], end.high_watermark)
+                for number, end in ends.items()
+                if number in starts
+            },
             delete_retention_ms=self._kept_ms,
             now=asked_at,
         )
 
     def reason_to_rebuild(self, progress: Progress) -> str | None:
-        """Return why reading on is not enough; None if it is, or if brokers do not answer quickly."""
+        """Return why reading on is not enough; None if it is, or if brokers do not answer quickly. What is
+        known without the leader of some partition counts: it may be away for days."""
         try:
-            topic = self.now(QUICK_TIMEOUT_S)
+            topic = self._answered(QUICK_TIMEOUT_S)
         except BrokerError:
             return None  # heartbeats report that
         return None if topic is None else reason_to_rebuild(progress, topic)
