@@ -16,7 +16,7 @@ from streaming.cli.output import FORMATS, Format, warn
 from streaming.common.times import day_of, from_ms, iso, now_ms, parse_duration_ms, parse_moment
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
-from streaming.settings.clusters import settings_of_cluster
+from streaming.settings.clusters import settings_of_cluster, with_brokers
 from streaming.settings.kinds import SERVERS, are_servers
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
@@ -115,6 +115,14 @@ def settings_of(
     settings = read_settings(config, given, os.environ)
     if cluster is not None:
         settings = settings_of_cluster(settings, cluster, where="--cluster")
+        servers = options.get("bootstrap_server")
+        if servers is not None:
+            settings = with_brokers(settings, servers)
+        elif command_config is not None:
+            raise MisuseError(
+                "--command-config and --cluster: expected --bootstrap-server beside them, found none. "
+                "[source] bootstrap_servers is not about the clusters of [[serve.clusters]]."
+            )
     return with_command_config(settings, command_config)
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from java_lines import JavaLines
 from log_end_rows import gone, of_topic, rows_of
 from new_tables import new_tables
+from served_clusters import settings_naming
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, now_ms
@@ -167,6 +168,22 @@ def test_settings_of_the_tool_are_passed_on(tmp_path: Path, leftovers: Any) -> N
         "kafka-consumer-groups --bootstrap-server one:1,two:2 --command-config 'for admins.properties' "
         "--delete --group idle"
     )
+
+
+def test_lines_for_a_named_cluster_do_not_name_the_brokers_of_another(
+    world: World, tmp_path: Path, offsetlake: Any
+) -> None:
+    roots = {"shop": tmp_path / "none", "bank": Path(world.tables.root)}
+    source = '[source]\nbootstrap_servers = "shop:1"'
+    config = settings_naming(roots, tmp_path / "settings.toml", source)
+    asked = ["leftovers", "idle", "--commands", "--config", str(config), "--cluster", "bank"]
+    ended = offsetlake(*asked)
+    assert ended.out.splitlines()[2] == (
+        "kafka-consumer-groups --bootstrap-server BROKERS-OF-bank:PORT --delete --group idle"
+    )
+    assert "replace BROKERS-OF-bank:PORT" in ended.err
+    ended = offsetlake(*asked, "--bootstrap-server", "bank:2")
+    assert (ended.code, "bank:2 --delete" in ended.out, "replace" in ended.err) == (0, True, False)
 
 
 def test_groups_that_are_not_completely_known_have_no_lines(world: World, lines: Any, leftovers: Any) -> None:

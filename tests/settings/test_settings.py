@@ -11,7 +11,7 @@ from streaming.common.conf_dir import conf_dir
 from streaming.common.times import parse_duration_ms
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.errors import MisuseError
-from streaming.settings.clusters import settings_by_cluster, settings_of_cluster
+from streaming.settings.clusters import settings_by_cluster, settings_of_cluster, with_brokers
 from streaming.settings.contradictions import (
     LONGEST_HEARTBEAT_MS,
     LONGEST_SAMPLING_MS,
@@ -441,7 +441,10 @@ def test_each_cluster_has_its_own_root_and_else_the_same_settings(settings_file:
     settings = read_settings(settings_file(f'{SHOP}{BANK}[tables]\nroot = "y"\ncomplete_within = "5m"'))
     own = settings_by_cluster(settings)
     assert {name: one.tables.root for name, one in own.items()} == {"shop": "x", "bank": "s3://bank/x"}
-    assert all(replace(one, tables=settings.tables) == settings for one in own.values())
+    brokers = {name: one.source.bootstrap_servers for name, one in own.items()}
+    assert brokers == {"shop": "BROKERS-OF-shop:PORT", "bank": "BROKERS-OF-bank:PORT"}
+    usual = [with_brokers(one, "localhost:9092") for one in own.values()]
+    assert all(replace(one, tables=settings.tables) == settings for one in usual)
     assert all(replace(one.tables, root="y") == settings.tables for one in own.values())
     assert settings_of_cluster(settings, "bank", where="--cluster") == own["bank"]
     assert 'serve.clusters = [{ name = "shop", table_root = "x" }, ' in "\n".join(describe(settings))
