@@ -237,6 +237,19 @@ def test_what_brokers_would_refuse_is_a_comment(world: World, lines: Any) -> Non
     ]
 
 
+def test_an_idle_group_has_no_line_for_offsets_of_a_deleted_topic(world: World, lines: Any) -> None:
+    world.tables.append_log_ends(rows_of([of_topic(world.old, "clicks", "1"), gone(world.now - 1, "clicks")]))
+    code, found, _ = lines("idle", "--topic", "clicks", "--topic", "orders")
+    assert (code, found[2:]) == (
+        1,
+        [
+            "# no line for topic clicks: brokers delete only offsets of topics that they have",
+            f"{TOOL} --delete-offsets --group idle --topic orders:0,1",
+        ],
+    )
+    assert lines("idle")[1][2:] == [f"{TOOL} --delete --group idle"]
+
+
 # --- names -----------------------------------------------------------------------------------------------
 
 
