@@ -343,6 +343,18 @@ def _view_option(name: str, text: str) -> Option:
     return click.option(name, is_flag=True, expose_value=False, callback=keep, help=text)
 
 
+def refuse_output_options(option: str, output: Output) -> None:
+    """Raise `MisuseError` if `--output`, `--wide` or `--utc` is given beside an option that prints no
+    table."""
+    given = click.get_current_context().meta
+    found = [name for name in ("--wide", "--utc") if given[name]]
+    if output != "table" or found:
+        raise MisuseError(
+            f"{option}: expected neither --output, --wide nor --utc beside it, found "
+            f"{found[0] if found else f'--output {output}'}. They are about tables, and it prints none."
+        )
+
+
 def _view() -> "TableStyle":
     """Return the table style of the running command on a terminal."""
     from streaming.cli.render import TableStyle
