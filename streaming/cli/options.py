@@ -16,7 +16,7 @@ from streaming.cli.output import FORMATS, Format, warn
 from streaming.common.times import day_of, from_ms, iso, now_ms, parse_duration_ms, parse_moment
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
-from streaming.settings.clusters import settings_of_cluster
+from streaming.settings.clusters import settings_of_cluster, with_brokers
 from streaming.settings.kinds import SERVERS, are_servers
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
@@ -115,6 +115,14 @@ def settings_of(
     settings = read_settings(config, given, os.environ)
     if cluster is not None:
         settings = settings_of_cluster(settings, cluster, where="--cluster")
+        servers = options.get("bootstrap_server")
+        if servers is not None:
+            settings = with_brokers(settings, servers)
+        elif command_config is not None:
+            raise MisuseError(
+                "--command-config and --cluster: expected --bootstrap-server beside them, found none. "
+                "[source] bootstrap_servers is not about the clusters of [[serve.clusters]]."
+            )
     return with_command_config(settings, command_config)
 
 
@@ -333,6 +341,18 @@ def _view_option(name: str, text: str) -> Option:
         context.meta[name] = is_given
 
     return click.option(name, is_flag=True, expose_value=False, callback=keep, help=text)
+
+
+def refuse_output_options(option: str, output: Output) -> None:
+    """Raise `MisuseError` if `--output`, `--wide` or `--utc` is given beside an option that prints no
+    table."""
+    given = click.get_current_context().meta
+    found = [name for name in ("--wide", "--utc") if given[name]]
+    if output != "table" or found:
+        raise MisuseError(
+            f"{option}: expected neither --output, --wide nor --utc beside it, found "
+            f"{found[0] if found else f'--output {output}'}. They are about tables, and it prints none."
+        )
 
 
 def _view() -> "TableStyle":

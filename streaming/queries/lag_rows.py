@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from streaming.assessment.assess import Facts, Terms, assess
 from streaming.assessment.explained import LAG_SECONDS_REASON
 from streaming.assessment.owners import with_assigned
-from streaming.common.arrays import Index, from_mask, to_mask, to_numbers
+from streaming.common.arrays import Index, Mask, from_mask, to_mask, to_numbers
 from streaming.common.keys import KEY_NAMES, key_codes, numbered
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.health import GROUP_HEALTH, group_health
@@ -145,10 +145,16 @@ def base_commits(
     return pa.table(columns, _BASE.names).cast(_BASE)
 
 
-def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> pa.Table:
-    """Return the rows (with lag and lag_seconds) whose lag is known and at least the minimum; None: no
-    minimum."""
-    for column, least in ("lag", min_lag), ("lag_seconds", min_seconds):
+def far_behind(rows: pa.Table, *, min_lag: int | None, min_seconds: float | None) -> tuple[Mask, Mask]:
+    """Return which of n rows of `lag_by` have at least a minimum lag and lag time (None: no minimum), and
+    which others may have: the value is unknown, or a lower bound."""
+    are_behind = may_be = np.ones(len(rows), np.bool_)
+    for column, least, is_lower_bound in (
+        ("lag", min_lag, pc.greater(rows["partitions_unknown"], 0)),
+        ("lag_seconds", min_seconds, rows["lag_is_at_least"]),
+    ):
         if least is not None:
-            rows = rows.filter(from_mask(to_mask(pc.greater_equal(rows[column], least))))
-    return rows
+            is_behind = to_mask(pc.greater_equal(rows[column], least))
+            are_behind = are_behind & is_behind
+            may_be = may_be & (is_behind | to_mask(is_lower_bound) | to_mask(pc.is_null(rows[column])))
+    return are_behind, may_be & ~are_behind

@@ -60,6 +60,7 @@ _WHY: Final = pa.schema(
         ("member_count", pa.int64()),  # null: not known
         ("type", pa.string()),  # of the group
         ("last_commit", TIMESTAMP),  # null: not known
+        ("of_deleted_topic", pa.bool_()),  # also if another reason counts
     ]
 )
 
@@ -75,12 +76,16 @@ LEFTOVERS: Final = pa.schema(
         ("expires_at", TIMESTAMP),  # of the first offset to expire; null: none does, or not known (see rule)
         ("rule", pa.string()),  # the rule of expiry of that offset; null: the retention is not known
         *list(_WHY)[2:4],
+        _WHY.field("of_deleted_topic"),
         SOURCE_PARTITION,
     ]
 )
 """Left-over offsets by group and topic."""
 
-_OF_FIRST: Final = ("group", "topic", "reason", "idle_since", "member_count", "type", SOURCE_PARTITION.name)
+_OF_FIRST: Final = (
+    *("group", "topic", "reason", "idle_since", "member_count", "type", "of_deleted_topic"),
+    SOURCE_PARTITION.name,
+)
 """The columns that are the same in all rows of a group and topic."""
 
 _EXPIRY: Final = pa.schema([LEFTOVERS.field(name) for name in ("expires_at", "rule")])
@@ -111,9 +116,10 @@ def left_over(
     members = numbers_or(pc.list_value_length(groups["members"]), _UNKNOWN)
     active_at = _active_at(groups, rows, commits)
     is_idle = np.append((members == 0) & (active_at <= moment - idle_ms), False)
+    is_of_deleted = to_mask(pc.is_in(offsets["topic"], value_set=from_texts(deleted)))
     cases = [
         is_idle[rows],
-        to_mask(pc.is_in(offsets["topic"], value_set=from_texts(deleted))) & (rows != _UNKNOWN),
+        is_of_deleted & (rows != _UNKNOWN),
         _is_unsubscribed(offsets, groups, rows, members > 0, named),
         to_mask(offsets[OF_RECREATED_TOPIC.name]) & (rows != _UNKNOWN),
     ]
@@ -127,6 +133,7 @@ def left_over(
         from_numbers(members[own], members[own] != _UNKNOWN),
         take(groups.select(["type"]), own)["type"],
         _times(commits[some]),
+        from_mask(is_of_deleted[some]),
     ]
     found = pa.table(
         [*where(offsets.select([*NEEDED, OF_RECREATED_TOPIC.name]), some).columns, *why], schema=LEFT_OVER

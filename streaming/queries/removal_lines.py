@@ -21,7 +21,7 @@ from streaming.common.escapes import printable
 from streaming.common.times import iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.model.errors import MisuseError
-from streaming.queries.leftovers import DELETED, IDLE, RECREATED
+from streaming.queries.leftovers import IDLE, RECREATED
 
 _TOOL: Final = "kafka-consumer-groups"
 _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -144,7 +144,7 @@ def _refusal(row: Mapping[str, Any]) -> str | None:
     """Return why no line can remove the offsets of a row; None: one can."""
     if not _TOPIC.fullmatch(row["topic"]):
         return "brokers have no topic of such a name, and delete only offsets of topics that they have"
-    if row["reason"] == DELETED:
+    if row["of_deleted_topic"]:
         return "brokers delete only offsets of topics that they have"
     if row["reason"] == RECREATED and row["member_count"] != 0:
         return "the group has members: brokers delete no offsets of topics that they read"
@@ -153,7 +153,7 @@ def _refusal(row: Mapping[str, Any]) -> str | None:
 
 def _plain(rows: pa.Table) -> Iterator[dict[str, Any]]:
     """Yield rows as plain values, idle_since in ms."""
-    names = ("group", "topic", "partitions", "reason", "member_count", "type")
+    names = ("group", "topic", "partitions", "reason", "member_count", "type", "of_deleted_topic")
     moments = to_milliseconds(rows["idle_since"]).to_pylist()
     for row, moment in zip(rows.select(names).to_pylist(), moments, strict=True):
         yield {**row, "idle_since": moment}

@@ -6,16 +6,17 @@ from typing import Final
 
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
-from streaming.settings.model import Settings
+from streaming.settings.model import ClusterSettings, Settings
 
 CLUSTER_LABEL: Final = "cluster"
 """The label of every series that has the name of its cluster."""
 
 
 def settings_by_cluster(settings: Settings) -> Mapping[str, Settings]:
-    """Return the settings of each cluster by its name, with its `table_root` as `[tables] root`; if no
-    cluster is named, the settings as they are, by an empty name."""
-    return {one.name: _at(settings, one.table_root) for one in settings.serve.clusters} or {"": settings}
+    """Return the settings of each cluster by its name, with its `table_root` as `[tables] root`, and
+    `brokers_to_fill_in` as its brokers, which are not known; if no cluster is named, the settings as they
+    are, by an empty name."""
+    return {one.name: _of(settings, one) for one in settings.serve.clusters} or {"": settings}
 
 
 def settings_of_cluster(settings: Settings, name: str, *, where: str) -> Settings:
@@ -35,5 +36,15 @@ def settings_of_cluster(settings: Settings, name: str, *, where: str) -> Setting
     return settings_by_cluster(settings)[name]
 
 
-def _at(settings: Settings, table_root: str) -> Settings:
-    return replace(settings, tables=replace(settings.tables, root=table_root))
+def brokers_to_fill_in(cluster: str) -> str:
+    """Return what command lines have in place of the brokers of a cluster; no client accepts it."""
+    return f"BROKERS-OF-{cluster}:PORT"
+
+
+def with_brokers(settings: Settings, servers: str) -> Settings:
+    return replace(settings, source=replace(settings.source, bootstrap_servers=servers))
+
+
+def _of(settings: Settings, cluster: ClusterSettings) -> Settings:
+    own = with_brokers(settings, brokers_to_fill_in(cluster.name))
+    return replace(own, tables=replace(own.tables, root=cluster.table_root))

@@ -1,5 +1,6 @@
 """Settings in environment variables: `OFFSETLAKE_` and a setting's name in capitals, with `_` for `.`."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,6 +11,7 @@ from streaming.settings.kinds import Entries, Flag, FreeTable, Kind, Number
 PREFIX: Final = "OFFSETLAKE_"
 
 _AS_THE_OPTION: Final = {"OFFSETLAKE_TABLE_ROOT": "tables.root"}
+_NUMBER: Final = re.compile(r"[0-9]{1,100}")  # int() refuses thousands of digits
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 _NO_SETTINGS: Final = frozenset({"OFFSETLAKE_JARS", "OFFSETLAKE_IVY_SETTINGS"})  # see streaming.jvm.jars
 
@@ -53,7 +55,7 @@ def given_in(environment: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[
 
 def _value(text: str, kind: Kind) -> object:
     """Return a text as the value in TOML; as it is, if it is none of this kind."""
-    if isinstance(kind, Number) and text.isascii() and text.isdecimal():
+    if isinstance(kind, Number) and _NUMBER.fullmatch(text):
         return int(text)
     return _FLAGS.get(text, text) if isinstance(kind, Flag) else text
 

@@ -25,6 +25,11 @@ AUTO: Final = "auto"
 LONGEST_MS: Final = 36_500 * DAY_MS
 """A century, which every clock and timestamp can represent; more must be a mistake."""
 
+MOST: Final = 2**31 - 1
+"""The largest number, which fits into an int of Java; more must be a mistake."""
+
+_NO_NUL: Final = "a path without NUL"
+
 MIB: Final = 2**20
 GIB: Final = 2**30
 UNITS_OF_SIZES: Final[Mapping[str, int]] = {"GiB": GIB, "MiB": MIB}
@@ -74,7 +79,7 @@ class Kind:
 
     def quoted(self, value: object) -> str:
         """Quote a refused value, unless it may contain a secret."""
-        text = repr(value)
+        text = quotation(value)
         if self.may_refer or "@" in text:  # text before an @ may be a password
             return http_values.refused_text(value if isinstance(value, str) else "")
         return text
@@ -92,6 +97,14 @@ class Text(Kind):
 
     def further_expectation(self, value: Any) -> str | None:
         return None if self.may_be_empty else super().further_expectation(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class File(Text):
+    """A path of a file."""
+
+    def further_expectation(self, value: Any) -> str | None:
+        return _NO_NUL if "\0" in value else super().further_expectation(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +136,8 @@ class Number(Kind):
         return None if value == AUTO else int(value)
 
     def further_expectation(self, value: Any) -> str | None:
+        if value > MOST:
+            return f"a number of at most {MOST}"
         if self.may_be_zero:
             return None if value >= 0 else "a number that is not negative"
         return None if value > 0 else "a number above 0"
@@ -240,6 +255,8 @@ class Location(Kind):
     may_refer: bool = False
 
     def further_expectation(self, value: Any) -> str | None:
+        if "\0" in value:
+            return _NO_NUL
         if http_values.is_plain_place(value):
             return super().further_expectation(value)
         return (
@@ -249,7 +266,7 @@ class Location(Kind):
 
     def quoted(self, value: object) -> str:
         """Do not quote a URL: it may contain a secret."""
-        return "another URL" if isinstance(value, str) and value else repr(value)
+        return "another URL" if isinstance(value, str) and value else quotation(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,6 +391,16 @@ class Section(Kind):
 
 _PLAIN: Final[Mapping[Any, Kind]] = {str: Text(), int: Number()}
 """The kinds of fields whose type has none."""
+
+
+def quotation(value: object) -> str:
+    """Return a value of a settings file in the notation of Python, if Python can write it."""
+    try:
+        return repr(value)
+    except ValueError:  # more digits than `sys.get_int_max_str_digits`
+        return "a number of too many digits"
+    except RecursionError:
+        return "lists or tables within too many others"
 
 
 def are_servers(text: str) -> bool:

@@ -15,6 +15,7 @@ from streaming.settings.kinds import (
     Credential,
     Duration,
     Entries,
+    File,
     Flag,
     FreeTable,
     HostPort,
@@ -189,7 +190,7 @@ class SparkSettings:
     """Settings that Spark gets unchanged."""
 
     master: str
-    log_file: str
+    log_file: Annotated[str, File()]
     conf: Annotated[Mapping[str, str], SparkTable()]
 
     @property
@@ -212,8 +213,8 @@ class KafkaListenerSettings:
     advertise: Annotated[str, HostPort(may_be_empty=True)] = ""
     cluster: Annotated[str, Name()] = ""
     security_protocol: Annotated[str, Choice(of=SECURITY_PROTOCOLS)] = "PLAINTEXT"
-    certificate_file: Annotated[str, Text(may_be_empty=True)] = ""
-    key_file: Annotated[str, Text(may_be_empty=True)] = ""
+    certificate_file: Annotated[str, File(may_be_empty=True)] = ""
+    key_file: Annotated[str, File(may_be_empty=True)] = ""
     insecure: Annotated[bool, Flag()] = False
     as_of: Annotated[str, Text(may_be_empty=True)] = ""
     broker: Annotated[Mapping[str, str], ListenerTable()] = field(default_factory=dict)
@@ -240,10 +241,10 @@ class HttpSettings:
     """
 
     listen: Annotated[str, HostPort(may_be_empty=True)]
-    token_file: Annotated[str, Text(may_be_empty=True)]
+    token_file: Annotated[str, File(may_be_empty=True)]
     behind_proxy: OnOff
-    certificate_file: Annotated[str, Text(may_be_empty=True)]
-    key_file: Annotated[str, Text(may_be_empty=True)]
+    certificate_file: Annotated[str, File(may_be_empty=True)]
+    key_file: Annotated[str, File(may_be_empty=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

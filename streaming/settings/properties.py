@@ -22,6 +22,8 @@ def read_properties(file: Path) -> dict[str, str]:
         text = file.read_bytes().decode("latin-1")
     except OSError as error:
         raise MisuseError(f"client settings {file}: cannot be read ({error.strerror}).") from error
+    except ValueError as error:  # NUL in the path
+        raise MisuseError(f"client settings {file}: cannot be read ({error}).") from error
     return dict(_property(line, file) for line in _logical_lines(text))
 
 

@@ -11,7 +11,7 @@ from streaming.common.conf_dir import conf_dir
 from streaming.model.errors import MisuseError
 from streaming.settings.contradictions import refuse_contradictions
 from streaming.settings.environment import given_in
-from streaming.settings.kinds import Entries, FreeTable, Kind, Section, kind_of, kinds_of
+from streaming.settings.kinds import Entries, FreeTable, Kind, Section, kind_of, kinds_of, quotation
 from streaming.settings.lines import line_of
 from streaming.settings.model import Settings
 from streaming.settings.secrets import resolved
@@ -41,7 +41,7 @@ def read_settings(
     laid: dict[str, Any] = {}
     if file is not None:
         text = _text(file)
-        laid |= _merged(defaults, _checked(_flatten(_parse(text, file)), _KINDS, _place_in(file, text)))
+        laid |= _merged(defaults, _checked(_parse(text, file), _KINDS, _place_in(file, text)))
     for variable, (name, value) in given_in(environment or {}, _KINDS).items():
         laid |= _checked({name: value}, _KINDS, partial(_place_of, variable))
     given = {name: value for name, value in (options or {}).items() if value is not None}
@@ -71,10 +71,16 @@ def _text(file: Path) -> str:
 
 
 def _parse(text: str, file: Path) -> dict[str, Any]:
+    """Return the settings of a file, by dotted name."""
     try:
-        return tomllib.loads(text)
+        return _flatten(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise MisuseError(f"settings file {file}: expected TOML, found an error: {error}.") from error
+        found = f"an error: {error}"
+    except ValueError:  # of int
+        found = "a number of too many digits"
+    except RecursionError:
+        found = "lists or tables within too many others"
+    raise MisuseError(f"settings file {file}: expected TOML, found {found}.")
 
 
 def _place_in(file: Path, text: str) -> Place:
@@ -148,7 +154,7 @@ def _checked_entries(kind: Entries, name: str, entries: list[Any], place: Place)
 
 def _checked_entry(kind: Entries, name: str, entry: Any, place: Place) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise MisuseError(f"{place(name)}: setting {name!r} expects a table, found {entry!r}.")
+        raise MisuseError(f"{place(name)}: setting {name!r} expects a table, found {quotation(entry)}.")
     kinds = kinds_of(kind.of, f"{name}.")
     given = {
         (full := f"{name}.{key}"): _flatten(value) if _is_table(value, kinds.get(full)) else value

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from http_receiver import HttpReceiver, running_receiver
 from streaming.cli.output import FORMATS
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionEnds
+from streaming.settings.model import Settings
 
 HOURS_AGO = 2 * HOUR
 
@@ -80,6 +82,8 @@ def test_what_holds_alerts_is_said_beside_the_list(offsetlake: Any, tmp_path: Pa
     [
         (["--bootstrap-server", "localhost:1"], "expected with --evaluate only"),
         (["--all", "--evaluate"], "expected one of them"),
+        (["--evaluate", "--output", "csv"], "--evaluate: expected neither --output, --wide nor --utc"),
+        (["--evaluate", "--wide"], "--evaluate: expected neither --output, --wide nor --utc"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(
@@ -102,6 +106,22 @@ def test_evaluating_without_a_job_tells_that_there_is_none_and_delivers(offsetla
         ("offset_expiring", "opened"),
     ]
     assert offsetlake(*evaluate) == (0, "", "")
+
+
+@pytest.mark.parametrize("option", ["--bootstrap-server", "--command-config"])
+def test_either_option_about_brokers_makes_it_ask_them(
+    offsetlake: Any, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    def broker(settings: Settings) -> SimpleNamespace:
+        asked.append(settings.source.bootstrap_servers)
+        return SimpleNamespace(log_ranges=lambda _: {})
+
+    asked: list[str] = []
+    monkeypatch.setattr("streaming.cli.commands.alerts.broker_of", broker)
+    (file := tmp_path / "client.properties").write_text("")
+    value = "localhost:9092" if option == "--bootstrap-server" else str(file)
+    assert offsetlake("alerts", "--evaluate", "--table-root", lake.tables.root, option, value).code == 0
+    assert asked == ["localhost:9092"]
 
 
 def test_evaluating_beside_a_running_job_does_nothing(offsetlake: Any, lake: Lake) -> None:

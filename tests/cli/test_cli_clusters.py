@@ -76,6 +76,16 @@ def test_mistakes_about_clusters_are_named(
         assert (ended.code, ended.out, message in ended.err) == (2, "", True), ended.err
 
 
+@pytest.mark.parametrize("command", [["offsets"], ["expiring"], ["alerts", "--evaluate"]])
+def test_brokers_of_a_cluster_are_asked_only_if_they_are_given(
+    offsetlake: Any, config: str, command: list[str], tmp_path: Path
+) -> None:
+    (file := tmp_path / "client.properties").write_text("security.protocol=SSL\n")
+    ended = offsetlake(*command, "--config", config, "--cluster", "bank", "--command-config", str(file))
+    said = "--command-config and --cluster: expected --bootstrap-server beside them, found none"
+    assert (ended.code, ended.out, said in ended.err) == (2, "", True), ended.err
+
+
 def test_a_cluster_without_settings_that_name_it_is_a_mistake(offsetlake: Any) -> None:
     ended = offsetlake("lag", "--cluster", "shop")
     assert (

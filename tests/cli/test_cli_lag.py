@@ -219,9 +219,15 @@ def test_lag_may_be_asked_for_by_topic_and_narrowed_down(ask: Any, rows: Json) -
     assert [row["group"] for row in rows("lag", "--min-time", "22m")] == ["old"]
     assert [row["group"] for row in rows("lag", "--min-lag", "31", "-t", "orders")] == ["old", "dead"]
     assert [row["group"] for row in rows("lag", "li*", "dead")] == ["dead", "live"]
-    ended = ask("lag", "--min-lag", "1")
-    left_out = "offsetlake: 1 groups whose lag is not known are left out\n"
-    assert (ended.code, left_out in ended.err) == (0, True)  # and the job's silence, where the test is slow
+    assert [row["group"] for row in rows("lag", "--min-time", "26m")] == [], "that of old is at least 25m"
+    for option, least, number in (("--min-lag", "1", 1), ("--min-time", "22m", 1), ("--min-time", "26m", 2)):
+        ended = ask("lag", option, least)
+        left_out = (
+            f"offsetlake: {number} groups whose lag or lag time is not known, or only a lower bound (>=), "
+        )
+        assert (ended.code, f"{left_out}are left out\n" in ended.err) == (0, True), ended.err
+    assert "left out" not in ask("lag", "--min-lag", "0", "-t", "orders").err
+    assert ask("lag", "--min-lag", "9" * 20).code == 2
     ended = ask("lag", "deat", "-t", "orders:4")
     assert (ended.code, "group 'deat' is not there. Did you mean dead?" in ended.err) == (1, True)
 

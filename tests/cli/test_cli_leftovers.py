@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from java_lines import JavaLines
 from log_end_rows import gone, of_topic, rows_of
 from new_tables import new_tables
+from served_clusters import settings_naming
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, now_ms
@@ -169,6 +170,22 @@ def test_settings_of_the_tool_are_passed_on(tmp_path: Path, leftovers: Any) -> N
     )
 
 
+def test_lines_for_a_named_cluster_do_not_name_the_brokers_of_another(
+    world: World, tmp_path: Path, offsetlake: Any
+) -> None:
+    roots = {"shop": tmp_path / "none", "bank": Path(world.tables.root)}
+    source = '[source]\nbootstrap_servers = "shop:1"'
+    config = settings_naming(roots, tmp_path / "settings.toml", source)
+    asked = ["leftovers", "idle", "--commands", "--config", str(config), "--cluster", "bank"]
+    ended = offsetlake(*asked)
+    assert ended.out.splitlines()[2] == (
+        "kafka-consumer-groups --bootstrap-server BROKERS-OF-bank:PORT --delete --group idle"
+    )
+    assert "replace BROKERS-OF-bank:PORT" in ended.err
+    ended = offsetlake(*asked, "--bootstrap-server", "bank:2")
+    assert (ended.code, "bank:2 --delete" in ended.out, "replace" in ended.err) == (0, True, False)
+
+
 def test_groups_that_are_not_completely_known_have_no_lines(world: World, lines: Any, leftovers: Any) -> None:
     ended, since = PartitionEnds(9, 9), world.now - HOUR_MS
     late = PartitionProgress(position=5).with_ends(PartitionEnds(5, 5), since)
@@ -218,6 +235,19 @@ def test_what_brokers_would_refuse_is_a_comment(world: World, lines: Any) -> Non
         f"{TOOL} --delete-offsets --group stopped --topic anew:0",
         "# no line: a streams group; kafka-streams-groups describes and deletes these",
     ]
+
+
+def test_an_idle_group_has_no_line_for_offsets_of_a_deleted_topic(world: World, lines: Any) -> None:
+    world.tables.append_log_ends(rows_of([of_topic(world.old, "clicks", "1"), gone(world.now - 1, "clicks")]))
+    code, found, _ = lines("idle", "--topic", "clicks", "--topic", "orders")
+    assert (code, found[2:]) == (
+        1,
+        [
+            "# no line for topic clicks: brokers delete only offsets of topics that they have",
+            f"{TOOL} --delete-offsets --group idle --topic orders:0,1",
+        ],
+    )
+    assert lines("idle")[1][2:] == [f"{TOOL} --delete --group idle"]
 
 
 # --- names -----------------------------------------------------------------------------------------------

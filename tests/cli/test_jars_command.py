@@ -26,5 +26,10 @@ def test_a_failure_has_exit_code_1(offsetlake: Any, tmp_path: Path, monkeypatch:
     assert ended.err.startswith("offsetlake: looking for Java: ")
 
 
+def test_an_empty_folder_is_refused(offsetlake: Any) -> None:
+    ended = offsetlake("jars", "--to", "", "--set", "connector")
+    assert (ended.code, ended.out, "--to: expected a folder, found ''" in ended.err) == (2, "", True)
+
+
 def test_its_sets_are_jar_sets() -> None:
     assert set(_SETS) <= set(get_args(JarSet))

@@ -54,6 +54,12 @@ def test_variables_are_laid_over_the_file_and_options_over_them(tmp_path: Path) 
         ("OFFSETLAKE_JOB_TRIGGER", "soon", "environment variable OFFSETLAKE_JOB_TRIGGER: .*found 'soon'"),
         ("OFFSETLAKE_JOB_STATE_PARTITIONS", "two", "variable OFFSETLAKE_JOB_STATE_PARTITIONS: .*found 'two'"),
         ("OFFSETLAKE_JOB_STATE_PARTITIONS", "0", "above 0"),
+        ("OFFSETLAKE_HEALTH_MIN_LAG", "9" * 30, "expects a number of at most 2147483647, found 9{30}\\."),
+        (
+            "OFFSETLAKE_HEALTH_MIN_LAG",
+            "9" * 5_000,
+            "MIN_LAG: setting 'health.min_lag' expects a whole number",
+        ),
         ("OFFSETLAKE_SERVE_AS_OF_CLIENTS", "yes", "expects true or false, found 'yes'"),
     ],
 )

@@ -11,7 +11,7 @@ from streaming.common.conf_dir import conf_dir
 from streaming.common.times import parse_duration_ms
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.model.errors import MisuseError
-from streaming.settings.clusters import settings_by_cluster, settings_of_cluster
+from streaming.settings.clusters import settings_by_cluster, settings_of_cluster, with_brokers
 from streaming.settings.contradictions import (
     LONGEST_HEARTBEAT_MS,
     LONGEST_SAMPLING_MS,
@@ -299,6 +299,37 @@ MISTAKES = {
     ),
     "no address": ('alerts.webhook.url = "hooks.example"', "expects an address such as https://"),
     "no TOML": ("job.trigger", "expected TOML, found an error"),
+    "too many commits": (
+        f"health.min_commits = {'9' * 30}",
+        f"line 1: setting 'health.min_commits' expects a number of at most 2147483647, found {'9' * 30}.",
+    ),
+    "too large a lag": ("health.min_lag = 2_147_483_648", "at most 2147483647, found 2147483648."),
+    "more digits than Python reads": (
+        f"health.min_lag = {'9' * 5_000}",
+        "mine.toml: expected TOML, found a number of too many digits.",
+    ),
+    "more digits than Python writes": (
+        f"health.min_lag = 0x{'f' * 5_000}",
+        "found a number of too many digits.",
+    ),
+    "lists within too many others": (
+        f"health.min_lag = {'[' * 3_000}{']' * 3_000}",
+        "mine.toml: expected TOML, found lists or tables within too many others.",
+    ),
+    "tables within too many others": (
+        f"{'a.' * 3_000}a = 1",
+        "found lists or tables within too many others.",
+    ),
+    "NUL in a file": ('serve.http.token_file = "a\\u0000b"', "expects a path without NUL, found 'a\\x00b'."),
+    "NUL in a folder": ('job.checkpoint = "a\\u0000b"', "'job.checkpoint' expects a path without NUL"),
+    "NUL in a folder of a cluster": (
+        '[[serve.clusters]]\nname = "shop"\ntable_root = "\\u0000"',
+        "'serve.clusters[1].table_root' expects a path without NUL",
+    ),
+    "NUL in the file of a reference": (
+        'source.client.x = "${file:/a\\u0000b:c}"',
+        "cannot be read (embedded null byte).",
+    ),
 }
 
 
@@ -441,7 +472,10 @@ def test_each_cluster_has_its_own_root_and_else_the_same_settings(settings_file:
     settings = read_settings(settings_file(f'{SHOP}{BANK}[tables]\nroot = "y"\ncomplete_within = "5m"'))
     own = settings_by_cluster(settings)
     assert {name: one.tables.root for name, one in own.items()} == {"shop": "x", "bank": "s3://bank/x"}
-    assert all(replace(one, tables=settings.tables) == settings for one in own.values())
+    brokers = {name: one.source.bootstrap_servers for name, one in own.items()}
+    assert brokers == {"shop": "BROKERS-OF-shop:PORT", "bank": "BROKERS-OF-bank:PORT"}
+    usual = [with_brokers(one, "localhost:9092") for one in own.values()]
+    assert all(replace(one, tables=settings.tables) == settings for one in usual)
     assert all(replace(one.tables, root="y") == settings.tables for one in own.values())
     assert settings_of_cluster(settings, "bank", where="--cluster") == own["bank"]
     assert 'serve.clusters = [{ name = "shop", table_root = "x" }, ' in "\n".join(describe(settings))

@@ -16,6 +16,7 @@ from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.listener import HttpListener
 from streaming.serve.memory.tailer import Tailer
 from streaming.serve.process.metrics_source import ServedMetrics
+from streaming.settings.clusters import settings_by_cluster
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -64,10 +65,13 @@ def opened(
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Opened]:
     """Open an endpoint over tables that are followed; of several clusters by name their table roots."""
-    settings = read_settings()
+    if isinstance(tables, Tables):
+        options: dict[str, object] = {"tables.root": tables.root}
+    else:
+        options = {"serve.clusters": [{"name": name, "table_root": root} for name, root in tables.items()]}
+    settings = read_settings(options=options)
     with logged("streaming.serve") as said, ExitStack() as stack:
-        roots = {"": tables.root} if isinstance(tables, Tables) else tables
-        clusters = [served(name, root, settings) for name, root in roots.items()]
+        clusters = [served(name, own) for name, own in settings_by_cluster(settings).items()]
         telling = ServedMetrics(settings, clusters)
         telling.publisher._every_s = every_s
         for cluster in clusters:
@@ -91,10 +95,9 @@ def opened(
         yield Opened(endpoint, clusters[0].tailer, telling, said)
 
 
-def served(name: str, root: str, settings: Settings) -> ServedCluster:
+def served(name: str, settings: Settings) -> ServedCluster:
     """Return a cluster whose tables are looked at often."""
-    own = replace(settings, tables=replace(settings.tables, root=root))
-    cluster = ServedCluster.of(name, own, counters=Counters())
+    cluster = ServedCluster.of(name, settings, counters=Counters())
     cluster.tailer._every_s = 0.05
     return cluster
 

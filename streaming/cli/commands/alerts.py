@@ -15,6 +15,7 @@ from streaming.cli.options import (
     broker_of,
     broker_options,
     print_answer,
+    refuse_output_options,
     settings_of,
     tables_of,
 )
@@ -55,8 +56,8 @@ def alerts(
 
     A running job evaluates the rules by itself: --evaluate then only reports the time of the last evaluation.
     While the job is down, or has not read everything, alerts about groups neither open nor close (exceptions:
-    docs/alerts.md); standard error shows this. With --evaluate and --bootstrap-server, the command requests
-    log start offsets from these brokers, for the rule offset_below_log_start.
+    docs/alerts.md); standard error shows this. With --evaluate and --bootstrap-server or --command-config,
+    the command requests log start offsets from the brokers, for the rule offset_below_log_start.
 
     \b
       offsetlake alerts
@@ -74,6 +75,8 @@ def alerts(
         )
     if evaluate and closed_too:
         raise MisuseError("--evaluate and --all: expected one of them, found both.")
+    if evaluate:
+        refuse_output_options("--evaluate", output)
     settings = settings_of(
         config, command_config, table_root=table_root, cluster=cluster, bootstrap_server=bootstrap_server
     )
@@ -81,7 +84,7 @@ def alerts(
     if evaluate:
         warn(exposed_secrets(settings, config, command_config))
         with created_files(settings.job.readable_by_group):
-            _evaluate(tables, settings, asks_brokers=bootstrap_server is not None)
+            _evaluate(tables, settings, asks_brokers=bool(bootstrap_server or command_config))
     else:
         about, rows = tables.ask(lambda at: (AsOf.at(None, at), list_alerts(tables, closed_too=closed_too)))
         print_answer(rows, output, forms.ALERTS, about)

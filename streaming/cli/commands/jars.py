@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from streaming.model.errors import MisuseError
+
 if TYPE_CHECKING:
     from streaming.jvm.jars import JarSet
 
@@ -16,7 +18,7 @@ _DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
 @click.option(
     "--to",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
     help="Copy the jars into this folder. Commands use the folder if OFFSETLAKE_JARS contains its path.  "
     "[default: the jar cache]",
 )
@@ -29,7 +31,7 @@ _DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
     "checkpoint on S3), broker and tools (the demo); "
     f"can be repeated.  [default: {', '.join(_DEFAULT)}]",
 )
-def jars(to: Path | None, sets: "tuple[JarSet, ...]") -> None:
+def jars(to: str | None, sets: "tuple[JarSet, ...]") -> None:
     """Retrieve the jars that the job and the demo need to start without network access.
 
     After a run with --to, set OFFSETLAKE_JARS to the path of the folder. On another machine, set it to the
@@ -43,6 +45,8 @@ def jars(to: Path | None, sets: "tuple[JarSet, ...]") -> None:
     """
     from streaming.jvm.jars import copy_jars, ensure_jars, listed_jars
 
+    if to == "":
+        raise MisuseError("--to: expected a folder, found ''. For the current folder, write a dot.")
     for conf in sets or _DEFAULT:
-        directory = ensure_jars(conf) if to is None else copy_jars(conf, to)
+        directory = ensure_jars(conf) if to is None else copy_jars(conf, Path(to))
         print(f"{conf}: {len(listed_jars(conf))} jars in {directory}", flush=True)

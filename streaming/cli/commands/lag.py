@@ -49,7 +49,7 @@ _WATCH_S: Final = 5.0
 )
 @click.option(
     "--min-lag",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**63 - 1),
     metavar="N",
     help="Only groups or topics with a lag of at least N records.",
 )
@@ -110,6 +110,7 @@ def _print_lag(
     settings: "Settings",
     output: Output,
 ) -> int:
+    from streaming.common.arrays import where
     from streaming.lag.summary import lag_by
     from streaming.queries.lag_rows import far_behind
 
@@ -117,15 +118,15 @@ def _print_lag(
         listed = asked.lag.list_offsets(asked.groups, asked.topics)
         found = asked.answered(listed.rows, listed.as_of, nothing="committed offsets")
         summed = lag_by(listed.rows, by)
-        rows = far_behind(summed, min_lag=least[0], min_seconds=least[1])
-        rows = asked.lag.with_since(rows, by, listed.rows, listed.as_of)
+        are_behind, may_be = far_behind(summed, min_lag=least[0], min_seconds=least[1])
+        rows = asked.lag.with_since(where(summed, are_behind), by, listed.rows, listed.as_of)
         found = found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
-        return rows, found, summed["lag"].null_count if least != (None, None) else 0
+        return rows, found, int(may_be.sum())
 
-    rows, found, unknown = Question.of(settings, asking, groups, topics, among="assigned").ask(answer)
+    rows, found, left_out = Question.of(settings, asking, groups, topics, among="assigned").ask(answer)
     found.show(rows, output, _FORMS[by])
-    remarks = [f"{unknown} {by}s whose lag is not known are left out"] if unknown else []
-    return found.report([*found.why_no_lag(output), *remarks])
+    remark = f"{left_out} {by}s whose lag or lag time is not known, or only a lower bound (>=), are left out"
+    return found.report([*found.why_no_lag(output), *([remark] if left_out else [])])
 
 
 @click.command()

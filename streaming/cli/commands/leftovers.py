@@ -20,6 +20,7 @@ from streaming.cli.options import (
 from streaming.cli.output import write_for_programs
 from streaming.common.times import parse_duration_ms
 from streaming.model.errors import MisuseError
+from streaming.settings.clusters import brokers_to_fill_in
 
 if TYPE_CHECKING:
     from streaming.queries.expiring import Listing
@@ -105,5 +106,11 @@ def leftovers(
         are_whole_groups=not topics,
     )
     write_for_programs(f"{line}\n" for line in removal.lines)
-    code = found.report([str(listing.about), *removal.remarks()])
+    remarks = [str(listing.about), *removal.remarks()]
+    if cluster is not None and bootstrap_server is None and removal.lines:
+        remarks.append(
+            f"replace {brokers_to_fill_in(cluster)} in the lines, or add --bootstrap-server: "
+            "the settings do not contain the brokers of this cluster"
+        )
+    code = found.report(remarks)
     return code or int(bool(removal.refused or removal.left_out))

@@ -186,7 +186,7 @@ LEFTOVERS: Final = Form(
     kept=("partitions",),
     room=("idle_since", "last_commit", "expires_at", "rule"),
     wide=("type", "member_count"),
-    unseen=("source_partition",),
+    unseen=("of_deleted_topic", "source_partition"),
     counted=("partitions",),
 )
 STATUS: Final = Form(

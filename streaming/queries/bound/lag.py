@@ -18,7 +18,7 @@ from streaming.assessment.assess import (
 )
 from streaming.assessment.over_time import assess_health_changes, first_needed
 from streaming.assessment.owners import with_assigned
-from streaming.common.arrays import Index, Mask, from_mask, no_rows, to_mask, to_numbers
+from streaming.common.arrays import Index, Mask, from_mask, no_rows, to_mask, to_numbers, where
 from streaming.common.keys import KEY_NAMES
 from streaming.common.pieces import take
 from streaming.common.times import MINUTE_MS, iso
@@ -95,7 +95,9 @@ class SnapshotLagQueries:
         if by not in ("group", "topic"):
             raise MisuseError(f"by: expected group or topic, found {by!r}.")
         answer = self.assessed(Facts(lag=True, lag_time=True), groups, topics)
-        rows = lag_rows.far_behind(lag_by(answer.rows, by), min_lag=min_lag, min_seconds=min_seconds)
+        summed = lag_by(answer.rows, by)
+        are_behind, _ = lag_rows.far_behind(summed, min_lag=min_lag, min_seconds=min_seconds)
+        rows = where(summed, are_behind)
         return replace(answer, rows=self.with_since(rows, by, answer.rows, answer.as_of))
 
     def with_since(self, summed: pa.Table, by: By, offsets: pa.Table, about: AsOf) -> pa.Table:

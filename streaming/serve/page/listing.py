@@ -6,12 +6,11 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from streaming.common.arrays import Index, from_texts, to_mask
+from streaming.common.arrays import Index, from_texts, numbers_or, to_mask
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.queries.names import is_pattern, matching
@@ -133,17 +132,19 @@ def ordered(rows: pa.Table, by: str, *, is_falling: bool) -> Index:
     """
     if not by:
         return np.arange(len(rows))
-    column = rows[by]
-    if pa.types.is_string(column.type):
-        column = pc.rank(column.combine_chunks(), "ascending", tiebreaker="dense")
-        values = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    elif pa.types.is_timestamp(column.type):
-        values = to_milliseconds(column).to_numpy().astype(np.float64)
+    column, is_known = rows[by], to_mask(rows[by].is_valid())
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy()
+        is_known &= ~np.isnan(values)
+        values = -values if is_falling else values
     else:
-        values = column.to_numpy().astype(np.float64)
-    is_known = to_mask(rows[by].is_valid()) & ~np.isnan(values)
-    signed: npt.NDArray[np.float64] = np.where(is_known, -values if is_falling else values, np.inf)
-    return np.argsort(signed, kind="stable")
+        if pa.types.is_string(column.type):
+            column = pc.rank(column.combine_chunks(), "ascending", tiebreaker="dense")
+        elif pa.types.is_timestamp(column.type):
+            column = to_milliseconds(column)
+        values = numbers_or(column, 0)
+        values = ~values if is_falling else values  # the negative of the least one has no int64
+    return np.lexsort((np.where(is_known, values, 0), ~is_known))
 
 
 def python_rows(rows: pa.Table) -> list[Row]:

@@ -32,6 +32,12 @@ def test_null_comes_last_in_both_orders_and_equal_rows_stay_in_theirs(
     assert ordered(ROWS, by, is_falling=True).tolist() == falling
 
 
+def test_numbers_of_64_bits_are_compared_exactly() -> None:
+    rows = pa.table({"lag": pa.array([2**63 - 1, 2**53 + 1, None, 2**53, -(2**63), 2**63 - 2], pa.int64())})
+    assert ordered(rows, "lag", is_falling=False).tolist() == [4, 3, 1, 5, 0, 2]
+    assert ordered(rows, "lag", is_falling=True).tolist() == [0, 5, 1, 3, 4, 2]
+
+
 def test_no_rows_can_be_sorted() -> None:
     for by in ROWS.column_names:
         assert ordered(ROWS.slice(0, 0), by, is_falling=True).tolist() == []

@@ -339,3 +339,5 @@ def test_clusters_have_their_own_numbers_and_one_that_cannot_be_read_says_why(
         for cluster, name in (("one", "g"), ("two", "h")):
             listed = HtmlPage.of(endpoint.ask(f"/groups?cluster={cluster}").body).tables()["Groups"]
             assert [row[0].text for row in listed] == [name]
+        tool = "kafka-consumer-groups --bootstrap-server BROKERS-OF-two:PORT"
+        assert f"{tool} --describe --group h" in said(endpoint, "/group?cluster=two&group=h")
