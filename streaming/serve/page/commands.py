@@ -39,8 +39,7 @@ def _commands(asked: Asked, found: GroupFound, leftovers: pa.Table) -> Iterator[
         then = iso(asked.as_of)
         yield Command(
             f"Go back to the offsets of {then} (stop the consumers first; then repeat with --execute)",
-            f"offsetlake restore --group {name} --as-of {then} --table-root {root} "
-            "--output reset-csv > back.csv\n"
+            f"offsetlake restore --group {name} --as-of {then} --table-root {root} > back.csv\n"
             f"{tool} --group {name} --reset-offsets --from-file back.csv --dry-run",
         )
     elif len(leftovers):

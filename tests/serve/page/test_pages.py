@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -540,6 +541,16 @@ def test_a_group_is_shown_as_it_was(endpoint: Opened, world: PageWorld) -> None:
     assert "data-live" in page(endpoint, "/group?group=dead").one("main").attributes
     history = endpoint.ask(f"/group/history.json?group=dead&as_of={then}")
     assert {row["batch_time"] for row in rows_of(history)} <= {iso(then - n * MINUTE_MS) for n in range(6)}
+
+
+def test_the_restore_command_of_a_past_page_runs(endpoint: Opened, world: PageWorld, offsetlake: Any) -> None:
+    found = page(endpoint, f"/group?group=dead&as_of={world._now - 20 * MINUTE_MS}")
+    (line,) = (line for pre in found.all("pre") for line in pre.text.splitlines() if "restore" in line)
+    program, *arguments, into, _ = shlex.split(line)
+    assert (program, into) == ("offsetlake", ">")
+    ended = offsetlake(*arguments)
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("orders,0,")
 
 
 def test_a_group_that_came_later_is_not_there_before(endpoint: Opened, world: PageWorld) -> None:
