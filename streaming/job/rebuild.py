@@ -18,7 +18,7 @@ from streaming.job.reading import Beside, TopicReader
 from streaming.job.start_checks import check_source, is_pair
 from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Progress, Rebuild
+from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
 from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables
@@ -44,8 +44,7 @@ def rebuild_as_asked(reader: TopicReader) -> None:
 def rebuild(reader: TopicReader, reason: str) -> bool:
     """Re-read the topic from the beginning and reconcile the tables; False if stopped before the end."""
     live = reader.tables
-    live.create()
-    progress = _announced(reader, live.progress(), reason)
+    progress = announce(reader, reason)
     _log.info(
         f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: re-reading topic "
         f"{reader.settings.source.topic} from the beginning. Until that is done, queries answer from the "
@@ -76,14 +75,19 @@ def delete_leftovers(reader: TopicReader, progress: Progress) -> None:
         reader.checkpoint(progress.generation - 1).delete()
 
 
+def announce(reader: TopicReader, reason: str) -> Progress:
+    """Commit to the tables that they are being rebuilt, and return their progress; a stop or kill from now on
+    does not lose the reason."""
+    reader.tables.create()
+    return _announced(reader, reader.tables.progress(), reason)
+
+
 def _announced(reader: TopicReader, progress: Progress, reason: str) -> Progress:
     """Commit to the live tables that they are being rebuilt, unless they already contain that."""
     if progress.rebuild is not None:
         return progress
     now = now_ms()
-    announced = replace(
-        _with_unknown_ends(progress), rebuild=Rebuild(since=now, reason=reason), heartbeat=now
-    )
+    announced = replace(_with_unknown_ends(progress).with_reason_to_rebuild(reason, now), heartbeat=now)
     reader.tables.append_changes(CHANGES.empty_table(), announced, is_batch=False, after=[progress])
     return announced
 
@@ -109,35 +113,41 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
     Returns why the result cannot be used; None if it can, or if stopped.
     """
     aside = live.aside()
-    while (topic := reader.topic_now()) is not None:
-        check_source(progress, reader.settings, topic)
-        read_before = _taken_up(reader, aside, progress.generation + 1, topic)
-        said = live.progress()
-        frozen = reader.writer(
-            live, _with_unknown_ends(said), reader.checkpoint(progress.generation), said=said
-        )
-        watch = reader.alert_watch(live)  # no predictions meanwhile; `job_behind` and delivery go on
-        beside: Beside = [watch, *reader.log_end_samplers(live)]
-        try:
-            housekeeping = reader.read(
-                aside,
-                read_before,
-                topic,
-                once=True,
-                frozen=frozen,
-                beside=beside,
-                alerts_evaluated_at=watch.evaluated_at,
-            )
-            again = housekeeping.reason_to_rebuild or _reason_not_to_change_over(reader, aside)
-        except RebuildNeededError as needed:
-            again = str(needed)
-        except (JobFailedError, BrokerError) as failure:
-            reader.interruptions.raise_unless_explained(failure, aside)
-            continue
-        if again is not None:
-            aside.delete()
-        return again
-    return None
+    again: str | None = None
+    try:
+        while (topic := reader.topic_now()) is not None:
+            check_source(progress, reader.settings, topic)
+            try:
+                _fill(reader, live, progress.generation, topic)
+                again = _reason_not_to_change_over(reader, aside)
+                break
+            except (JobFailedError, BrokerError) as failure:
+                reader.interruptions.raise_unless_explained(failure, aside)
+    except RebuildNeededError as needed:
+        again = str(needed)
+    if again is not None:
+        aside.delete()
+    return again
+
+
+def _fill(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -> None:
+    """Read the topic to its end into the tables aside, while the live ones, of this generation, only get
+    heartbeats."""
+    aside = live.aside()
+    read_before = _taken_up(reader, aside, generation + 1, topic)
+    said = live.progress()
+    frozen = reader.writer(live, _with_unknown_ends(said), reader.checkpoint(generation), said=said)
+    watch = reader.alert_watch(live)  # no predictions meanwhile; `job_behind` and delivery go on
+    beside: Beside = [watch, *reader.log_end_samplers(live)]
+    reader.read(
+        aside,
+        read_before,
+        topic,
+        once=True,
+        frozen=frozen,
+        beside=beside,
+        alerts_evaluated_at=watch.evaluated_at,
+    )
 
 
 def _taken_up(reader: TopicReader, aside: Tables, generation: int, topic: TopicNow) -> Progress:
