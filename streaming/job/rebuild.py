@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from streaming.brokers.facts import BrokerError
+from streaming.common.retries import retried
 from streaming.common.times import now_ms
 from streaming.job.change_over import change_over
 from streaming.job.failures import JobFailedError
@@ -71,8 +72,15 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
 def delete_leftovers(reader: TopicReader, progress: Progress) -> None:
     """Delete the files of the last rebuild; at a start, if it was killed after its last commit."""
     if progress.generation > 0:
-        reader.tables.aside().delete()
+        _delete_aside(reader.tables)
         reader.checkpoint(progress.generation - 1).delete()
+
+
+def _delete_aside(live: Tables) -> None:
+    """Delete the tables that a rebuild fills; raises if the storage fails, or another job has replaced this
+    one: its rebuild is there."""
+    live.delta("changes")
+    live.aside().delete()
 
 
 def announce(reader: TopicReader, reason: str) -> Progress:
@@ -126,21 +134,20 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
     except RebuildNeededError as needed:
         again = str(needed)
     if again is not None:
-        aside.delete()
+        _delete_aside(live)
     return again
 
 
 def _fill(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -> None:
     """Read the topic to its end into the tables aside, while the live ones, of this generation, only get
     heartbeats."""
-    aside = live.aside()
-    read_before = _taken_up(reader, aside, generation + 1, topic)
+    read_before = _taken_up(reader, live, generation + 1, topic)
     said = live.progress()
     frozen = reader.writer(live, _with_unknown_ends(said), reader.checkpoint(generation), said=said)
     watch = reader.alert_watch(live)  # no predictions meanwhile; `job_behind` and delivery go on
     beside: Beside = [watch, *reader.log_end_samplers(live)]
     reader.read(
-        aside,
+        live.aside(),
         read_before,
         topic,
         once=True,
@@ -150,27 +157,31 @@ def _fill(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -
     )
 
 
-def _taken_up(reader: TopicReader, aside: Tables, generation: int, topic: TopicNow) -> Progress:
+def _taken_up(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -> Progress:
     """Return the progress of an interrupted rebuild.
 
     If there is none, or it is unusable, delete its remains and return a fresh progress.
     """
-    checkpoint, found = reader.checkpoint(generation), _progress_if_readable(aside)
+    checkpoint, found = reader.checkpoint(generation), _progress_if_readable(live.aside())
     is_ours = found.generation == generation and found.state_format == STATE_FORMAT
     if is_ours and is_pair(found, checkpoint):
         reason = reason_to_rebuild(found, topic)
         if reason is None:
             return found
         _log.info("%s. The interrupted rebuild starts over.", reason)
-    aside.delete()
+    _delete_aside(live)
     checkpoint.delete()
     return Progress(generation=generation)
 
 
 def _progress_if_readable(tables: Tables) -> Progress:
-    """Return the progress of tables that may be partly deleted; a fresh one if they contain none."""
+    """Return the progress of tables that may be partly deleted; a fresh one if they contain none.
+
+    Whoever wrote it: a job that continues the rebuild of another one becomes the writer later. A storage that
+    fails looks like tables that are partly deleted, so a failure is not trusted at once.
+    """
     try:
-        return tables.progress_if_any()
+        return retried(OffsetlakeError, replace(tables, names={}).progress_if_any, attempts=2)
     except OffsetlakeError:
         return Progress()
 
