@@ -45,6 +45,7 @@ def change_over(live: Tables, aside: Tables, topic_ids: TopicIds) -> Progress:
     )
     failed = not_in(aside.read_quarantine(), live.read_quarantine())
     live.append_quarantine(_in_batch(failed, progress), progress)
+    progress = replace(progress, heartbeat=now_ms())  # of the commit: no reader sees the rows before
     live.append_changes(rows, progress, is_batch=True, after=[old.progress])
     return progress
 

@@ -5,7 +5,7 @@ from streaming.brokers.facts import BrokerError
 from streaming.job.failures import JobFailedError
 from streaming.job.maintenance_thread import Maintainer
 from streaming.job.reading import Beside, TopicReader
-from streaming.job.rebuild import delete_leftovers, rebuild
+from streaming.job.rebuild import announce, delete_leftovers, rebuild
 from streaming.job.start_checks import check_checkpoint, check_source
 from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.model.progress import Progress
@@ -14,26 +14,29 @@ from streaming.model.progress import Progress
 def follow(reader: TopicReader, *, once: bool) -> None:
     """Follow the topic until stopped (with `once`: until its current end), rebuilding as needed."""
     _check_at_start(reader)
-    reason: str | None = None
-    while (topic := reader.topic_now(once=once)) is not None:
-        progress = reader.tables.progress_if_any()
-        check_source(progress, reader.settings, topic)
-        noted = None if progress.rebuild is None else progress.rebuild.reason
-        reason = noted or reason or reason_to_rebuild(progress, topic)
-        if reason is not None:
-            if not rebuild(reader, reason):
-                return
-            reason = None
-            continue
+    goes_on = True
+    while goes_on:
         try:
-            reason = _read_on(reader, progress, topic, once=once)
-        except RebuildNeededError as needed:
-            reason = str(needed)
-        except (JobFailedError, BrokerError) as failure:
-            reader.interruptions.raise_unless_explained(failure, reader.tables)
-            continue
-        if reason is None:
-            return
+            goes_on = _read_or_rebuild(reader, once=once)
+        except RebuildNeededError as needed:  # at once: a stop, or silent brokers, must not lose the reason
+            announce(reader, str(needed))
+
+
+def _read_or_rebuild(reader: TopicReader, *, once: bool) -> bool:
+    """Do one reading, or a rebuild if that is needed first; return whether there is more to do."""
+    topic = reader.topic_now(once=once)
+    if topic is None:
+        return False
+    progress = reader.tables.progress_if_any()
+    check_source(progress, reader.settings, topic)
+    if reason := reason_to_rebuild(progress, topic):
+        return rebuild(reader, reason)
+    try:
+        _read_on(reader, progress, topic, once=once)
+    except (JobFailedError, BrokerError) as failure:
+        reader.interruptions.raise_unless_explained(failure, reader.tables)
+        return True
+    return False
 
 
 def _check_at_start(reader: TopicReader) -> None:
@@ -44,14 +47,14 @@ def _check_at_start(reader: TopicReader) -> None:
         delete_leftovers(reader, progress)
 
 
-def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: bool) -> str | None:
-    """Read from the position of the tables; return why that is not enough, or None at the end."""
+def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: bool) -> None:
+    """Read from the position of the tables, until stopped or (`once`) to the end."""
     tables = reader.tables
     check_checkpoint(progress, reader.checkpoint(progress.generation), reader.settings)
     watch = reader.alert_watch(tables)
     samplers = reader.log_end_samplers(tables)
     beside: Beside = [Maintainer(tables, reader.settings), watch, *samplers]
-    housekeeping = reader.read(
+    reader.read(
         tables,
         progress,
         topic,
@@ -63,4 +66,3 @@ def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: 
         for sampler in samplers:
             sampler.sample()
         watch.evaluate_and_deliver()
-    return housekeeping.reason_to_rebuild

@@ -3,7 +3,6 @@ and rolling of Spark's log."""
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -70,29 +69,6 @@ class Retrying:
         return True
 
 
-class ClockPace:
-    """Detects jumps of the clock, by comparison with a clock that only runs forward (`steady`, in seconds).
-
-    A suspended virtual machine may resume with the time at which it was suspended. Until its clock is
-    corrected, the job does not know how long the pause was.
-    """
-
-    def __init__(
-        self, clock: Callable[[], int] = now_ms, steady: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._clock = clock
-        self._steady = steady
-        self._ahead = self._difference()
-
-    def jumped_ms(self) -> int:
-        """Return by how much (ms) the clock has advanced more than the elapsed time since the last call."""
-        before, self._ahead = self._ahead, self._difference()
-        return self._ahead - before
-
-    def _difference(self) -> int:
-        return self._clock() - int(self._steady() * 1_000)
-
-
 class Housekeeping(threading.Thread):
     """Runs the periodic work for one writer until the end of its `with` block.
 
@@ -126,7 +102,6 @@ class Housekeeping(threading.Thread):
         self._done = threading.Event()
         self._problems = OngoingProblems(_log)
         self._is_answered = False
-        self._pace = ClockPace()
         self._reading = Interval(settings.expiry.read_every_ms, at_once=False)
         self._topic_check = Interval(settings.job.check_topic_every_ms, at_once=False)
         self.failure: BaseException | None = None
@@ -175,22 +150,10 @@ class Housekeeping(threading.Thread):
                 fold.restart(max(1.0, self._writer.folded_offsets / _QUICKLY_FOLDED))
 
     def _find_reason_to_rebuild(self) -> None:
-        """Check the clock, and at intervals (`check_topic_every`) the topic. The first reason is kept."""
-        if self.reason_to_rebuild is None:
-            self.reason_to_rebuild = self._reason_of_clock()
+        """Check the topic at intervals (`check_topic_every`). The first reason is kept."""
         # if brokers do not answer, the check would delay the next heartbeat, which must report this
         if self.reason_to_rebuild is None and self._is_answered and self._topic_check.is_due():
             self.reason_to_rebuild = self._watch.reason_to_rebuild(self._writer.progress)
-
-    def _reason_of_clock(self) -> str | None:
-        jumped_ms = self._pace.jumped_ms()
-        if jumped_ms <= self._watch.tombstones_kept_ms:
-            return None
-        return (
-            f"the clock of this machine jumped forward by {jumped_ms // 1_000} s, which is longer than "
-            "tombstones are retained: if the machine was suspended and its clock stood still, some may have "
-            "been missed"
-        )
 
     def __enter__(self) -> Self:
         self.start()
@@ -206,8 +169,13 @@ class Housekeeping(threading.Thread):
         self.heartbeat()
 
     def heartbeat(self) -> None:
-        """Commit a heartbeat, with the current ends of the partitions whose leaders answer."""
+        """Commit a heartbeat, with the current ends of the partitions whose leaders answer.
+
+        Checks the clock first: after a jump only the commit that has its reason may say that everything was
+        read.
+        """
         asked_at = now_ms()  # before the request: this process may be suspended until the answer
+        self.reason_to_rebuild = self.reason_to_rebuild or self._watch.reason_of_clock()
         ends = self._ends()
         self._is_answered = bool(ends)  # by some leaders: the others may be away for days
         self._writer.heartbeat(
@@ -216,6 +184,7 @@ class Housekeeping(threading.Thread):
             asked_at=asked_at,
             tombstones_kept_ms=self._watch.tombstones_kept_ms,
             alerts_evaluated_at=self._alerts_evaluated_at() if self._frozen is None else None,
+            reason_to_rebuild=self.reason_to_rebuild,
         )
         if self._frozen is not None:
             self._frozen.heartbeat({}, alerts_evaluated_at=self._alerts_evaluated_at())

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from streaming.alerts.receivers import receivers, source_labels
 from streaming.alerts.watch import AlertWatch
 from streaming.brokers.broker import Broker
-from streaming.brokers.facts import TopicFacts, TopicIds
+from streaming.brokers.facts import BrokerError, TopicFacts, TopicIds
 from streaming.brokers.retention import RetentionReader
 from streaming.common.times import now_ms
-from streaming.job.failures import Interruptions, as_failure
+from streaming.job.failures import Interruptions, JobFailedError, as_failure
 from streaming.job.housekeeping import Housekeeping
 from streaming.job.log_ends.sampler import LogEndSampler
 from streaming.job.reporter import Reporter
@@ -34,7 +34,7 @@ from streaming.job.running_query import (
 )
 from streaming.job.start_checks import bound
 from streaming.job.topic.question import TopicQuestion
-from streaming.job.topic.reasons import TopicNow
+from streaming.job.topic.reasons import RebuildNeededError, TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.job.writer import BatchWriter
 from streaming.model.progress import Progress
@@ -102,7 +102,8 @@ class TopicReader:
     def topic_now(self, *, once: bool = False) -> TopicNow | None:
         """Request the state of the topic until all brokers answer; None if stopped before.
 
-        With `once` brokers must answer within `connect_timeout`, else `BrokerError`.
+        With `once` brokers must answer within `connect_timeout`, else `BrokerError`. Raises
+        `RebuildNeededError` after a jump of the clock.
         """
         tables = self.tables
         is_filled = bool(tables.progress_if_any().partitions)
@@ -132,12 +133,13 @@ class TopicReader:
         frozen: BatchWriter | None = None,
         beside: Beside = (),
         alerts_evaluated_at: Callable[[], int | None] = lambda: None,
-    ) -> Housekeeping:
+    ) -> None:
         """Read from the position of the progress into its tables, until stopped or (`once`) to the current
         end.
 
         `frozen` is the writer of tables that do not change meanwhile. `alerts_evaluated_at` returns when
-        alerts were last evaluated (ms). Returns the housekeeping, with its reason to rebuild, if any.
+        alerts were last evaluated (ms). Raises `RebuildNeededError` if housekeeping has found a reason, also
+        if reading has failed: after a suspension both happen.
         """
         checkpoint = self.checkpoint(progress.generation)
         said = Progress() if progress == Progress(generation=progress.generation) else progress
@@ -160,11 +162,16 @@ class TopicReader:
             frozen=frozen,
             alerts_evaluated_at=alerts_evaluated_at,
         )
-        self._run_query(checkpoint, topic.partition_count, writer, housekeeping, once=once, beside=beside)
-        if housekeeping.failure is not None:
-            raise as_failure("keeping the tables", housekeeping.failure) from housekeeping.failure
-        housekeeping.finish()
-        return housekeeping
+        try:
+            self._run_query(checkpoint, topic.partition_count, writer, housekeeping, once=once, beside=beside)
+            if housekeeping.failure is not None:
+                raise as_failure("keeping the tables", housekeeping.failure) from housekeeping.failure
+            housekeeping.finish()
+        except (JobFailedError, BrokerError):
+            if housekeeping.reason_to_rebuild is None:
+                raise
+        if housekeeping.reason_to_rebuild is not None:
+            raise RebuildNeededError(housekeeping.reason_to_rebuild)
 
     def _run_query(
         self,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from streaming.brokers.facts import BrokerError
+from streaming.common.retries import retried
 from streaming.common.times import now_ms
 from streaming.job.change_over import change_over
 from streaming.job.failures import JobFailedError
@@ -18,7 +19,7 @@ from streaming.job.reading import Beside, TopicReader
 from streaming.job.start_checks import check_source, is_pair
 from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.model.errors import OffsetlakeError
-from streaming.model.progress import Progress, Rebuild
+from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
 from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables
@@ -44,8 +45,7 @@ def rebuild_as_asked(reader: TopicReader) -> None:
 def rebuild(reader: TopicReader, reason: str) -> bool:
     """Re-read the topic from the beginning and reconcile the tables; False if stopped before the end."""
     live = reader.tables
-    live.create()
-    progress = _announced(reader, live.progress(), reason)
+    progress = announce(reader, reason)
     _log.info(
         f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: re-reading topic "
         f"{reader.settings.source.topic} from the beginning. Until that is done, queries answer from the "
@@ -72,8 +72,22 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
 def delete_leftovers(reader: TopicReader, progress: Progress) -> None:
     """Delete the files of the last rebuild; at a start, if it was killed after its last commit."""
     if progress.generation > 0:
-        reader.tables.aside().delete()
+        _delete_aside(reader.tables)
         reader.checkpoint(progress.generation - 1).delete()
+
+
+def _delete_aside(live: Tables) -> None:
+    """Delete the tables that a rebuild fills; raises if the storage fails, or another job has replaced this
+    one: its rebuild is there."""
+    live.delta("changes")
+    live.aside().delete()
+
+
+def announce(reader: TopicReader, reason: str) -> Progress:
+    """Commit to the tables that they are being rebuilt, and return their progress; a stop or kill from now on
+    does not lose the reason."""
+    reader.tables.create()
+    return _announced(reader, reader.tables.progress(), reason)
 
 
 def _announced(reader: TopicReader, progress: Progress, reason: str) -> Progress:
@@ -81,9 +95,7 @@ def _announced(reader: TopicReader, progress: Progress, reason: str) -> Progress
     if progress.rebuild is not None:
         return progress
     now = now_ms()
-    announced = replace(
-        _with_unknown_ends(progress), rebuild=Rebuild(since=now, reason=reason), heartbeat=now
-    )
+    announced = replace(_with_unknown_ends(progress).with_reason_to_rebuild(reason, now), heartbeat=now)
     reader.tables.append_changes(CHANGES.empty_table(), announced, is_batch=False, after=[progress])
     return announced
 
@@ -109,58 +121,67 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
     Returns why the result cannot be used; None if it can, or if stopped.
     """
     aside = live.aside()
-    while (topic := reader.topic_now()) is not None:
-        check_source(progress, reader.settings, topic)
-        read_before = _taken_up(reader, aside, progress.generation + 1, topic)
-        said = live.progress()
-        frozen = reader.writer(
-            live, _with_unknown_ends(said), reader.checkpoint(progress.generation), said=said
-        )
-        watch = reader.alert_watch(live)  # no predictions meanwhile; `job_behind` and delivery go on
-        beside: Beside = [watch, *reader.log_end_samplers(live)]
-        try:
-            housekeeping = reader.read(
-                aside,
-                read_before,
-                topic,
-                once=True,
-                frozen=frozen,
-                beside=beside,
-                alerts_evaluated_at=watch.evaluated_at,
-            )
-            again = housekeeping.reason_to_rebuild or _reason_not_to_change_over(reader, aside)
-        except RebuildNeededError as needed:
-            again = str(needed)
-        except (JobFailedError, BrokerError) as failure:
-            reader.interruptions.raise_unless_explained(failure, aside)
-            continue
-        if again is not None:
-            aside.delete()
-        return again
-    return None
+    again: str | None = None
+    try:
+        while (topic := reader.topic_now()) is not None:
+            check_source(progress, reader.settings, topic)
+            try:
+                _fill(reader, live, progress.generation, topic)
+                again = _reason_not_to_change_over(reader, aside)
+                break
+            except (JobFailedError, BrokerError) as failure:
+                reader.interruptions.raise_unless_explained(failure, aside)
+    except RebuildNeededError as needed:
+        again = str(needed)
+    if again is not None:
+        _delete_aside(live)
+    return again
 
 
-def _taken_up(reader: TopicReader, aside: Tables, generation: int, topic: TopicNow) -> Progress:
+def _fill(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -> None:
+    """Read the topic to its end into the tables aside, while the live ones, of this generation, only get
+    heartbeats."""
+    read_before = _taken_up(reader, live, generation + 1, topic)
+    said = live.progress()
+    frozen = reader.writer(live, _with_unknown_ends(said), reader.checkpoint(generation), said=said)
+    watch = reader.alert_watch(live)  # no predictions meanwhile; `job_behind` and delivery go on
+    beside: Beside = [watch, *reader.log_end_samplers(live)]
+    reader.read(
+        live.aside(),
+        read_before,
+        topic,
+        once=True,
+        frozen=frozen,
+        beside=beside,
+        alerts_evaluated_at=watch.evaluated_at,
+    )
+
+
+def _taken_up(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -> Progress:
     """Return the progress of an interrupted rebuild.
 
     If there is none, or it is unusable, delete its remains and return a fresh progress.
     """
-    checkpoint, found = reader.checkpoint(generation), _progress_if_readable(aside)
+    checkpoint, found = reader.checkpoint(generation), _progress_if_readable(live.aside())
     is_ours = found.generation == generation and found.state_format == STATE_FORMAT
     if is_ours and is_pair(found, checkpoint):
         reason = reason_to_rebuild(found, topic)
         if reason is None:
             return found
         _log.info("%s. The interrupted rebuild starts over.", reason)
-    aside.delete()
+    _delete_aside(live)
     checkpoint.delete()
     return Progress(generation=generation)
 
 
 def _progress_if_readable(tables: Tables) -> Progress:
-    """Return the progress of tables that may be partly deleted; a fresh one if they contain none."""
+    """Return the progress of tables that may be partly deleted; a fresh one if they contain none.
+
+    Whoever wrote it: a job that continues the rebuild of another one becomes the writer later. A storage that
+    fails looks like tables that are partly deleted, so a failure is not trusted at once.
+    """
     try:
-        return tables.progress_if_any()
+        return retried(OffsetlakeError, replace(tables, names={}).progress_if_any, attempts=2)
     except OffsetlakeError:
         return Progress()
 

@@ -176,6 +176,7 @@ class BatchWriter:
         asked_at: int | None = None,
         tombstones_kept_ms: int | None = None,
         alerts_evaluated_at: int | None = None,
+        reason_to_rebuild: str | None = None,
     ) -> None:
         """Commit a heartbeat: the current progress, with the partitions' ends from the brokers, and the
         retention if it was read again.
@@ -183,7 +184,8 @@ class BatchWriter:
         `asked_at` (ms) is the time before all ends were requested. Partitions read up to these ends are
         complete as of then: the process may have been suspended since. None: not all were requested.
         `tombstones_kept_ms` is `delete.retention.ms` of the topic, `alerts_evaluated_at` (ms) the last
-        evaluation of alerts; None keeps the known value.
+        evaluation of alerts; None keeps the known value. `reason_to_rebuild` says why the tables must be
+        rebuilt, if they must.
         """
         with self._lock:
             if self._is_broken:
@@ -195,6 +197,7 @@ class BatchWriter:
                 if asked_at is None
                 else self.progress.with_answers(ends, asked_at)
             ).with_retention(retention)
+            seen = seen.with_reason_to_rebuild(reason_to_rebuild, now)
             kept = seen.tombstones_kept_ms if tombstones_kept_ms is None else tombstones_kept_ms
             evaluated_at = seen.alerts_evaluated_at if alerts_evaluated_at is None else alerts_evaluated_at
             self.progress = replace(

@@ -253,6 +253,12 @@ class Progress:
         """Return the progress with a new reading of the brokers' settings; None keeps the last one."""
         return self if retention is None else replace(self, retention=retention.after(self.retention))
 
+    def with_reason_to_rebuild(self, reason: str | None, now: int) -> "Progress":
+        """Return the progress with a rebuild as of `now` (ms); None, and a rebuild that it has, keep it."""
+        if reason is None or self.rebuild is not None:
+            return self
+        return replace(self, rebuild=Rebuild(since=now, reason=reason))
+
     def to_json(self) -> str:
         return json.dumps({"format": PROGRESS_FORMAT, **asdict(self)}, separators=(",", ":"))
 

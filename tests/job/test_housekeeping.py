@@ -3,7 +3,8 @@
 import pytest
 
 from streaming.brokers.facts import AccessRefusedError
-from streaming.job.housekeeping import ATTEMPTS, ClockPace, Retrying
+from streaming.job.housekeeping import ATTEMPTS, Retrying
+from streaming.job.topic.clock_pace import ClockPace
 from streaming.model.errors import MisuseError, OffsetlakeError
 
 

@@ -41,6 +41,11 @@ def test_nothing_new_in_the_topic_is_no_reason() -> None:
     assert reason_to_rebuild(Progress(), TOPIC) is None
 
 
+def test_a_reason_that_the_tables_have_stays_also_for_tables_that_a_rebuild_fills() -> None:
+    progress = PROGRESS.with_reason_to_rebuild("the clock jumped", DAY).with_reason_to_rebuild("other", DAY)
+    assert reason_to_rebuild(progress, TOPIC) == "the clock jumped"
+
+
 @pytest.mark.parametrize(
     ("topic", "reason"),
     [

@@ -77,6 +77,18 @@ def test_a_commit_is_on_top_of_what_its_writer_looked_at(
     assert [row["sequence"] for row in job.tables.read_changes().to_pylist()] == [1, 2, 2, 3]
 
 
+def test_the_end_of_a_rebuild_has_the_time_of_its_commit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reader of a past moment sees it earlier than others could."""
+    now = [5_000]
+    monkeypatch.setattr("streaming.job.change_over.now_ms", lambda: now[0])
+
+    def topic_ids(_: object) -> None:
+        now[0] = 65_000  # the brokers take a minute to answer
+
+    assert change_over(job.tables, rebuilt(job), topic_ids) == job.tables.progress()
+    assert job.tables.progress().heartbeat == 65_000
+
+
 @pytest.mark.parametrize("others_batch", [1, 2], ids=["the same batch", "a later one"])
 def test_what_another_has_written_since_the_tables_were_read_is_noticed(job: Job, others_batch: int) -> None:
     """A start reads the tables, then asks the brokers, and only then makes its writer."""

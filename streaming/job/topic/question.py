@@ -11,7 +11,7 @@ from streaming.brokers.facts import AccessRefusedError, BrokerError, TopicMissin
 from streaming.common.rate_limits import Interval, OngoingProblems
 from streaming.job.housekeeping import Retrying
 from streaming.job.reporter import Waiting
-from streaming.job.topic.reasons import TopicNow
+from streaming.job.topic.reasons import RebuildNeededError, TopicNow
 from streaming.job.topic.watch import TopicWatch
 from streaming.settings.model import Settings
 
@@ -45,7 +45,7 @@ class TopicQuestion:
         """Return the state of the topic, None once `stop` is set.
 
         Raises `AccessRefusedError`, and `BrokerError` if brokers are silent, or the topic does not exist, for
-        `limit_ms` (None: never).
+        `limit_ms` (None: never). Raises `RebuildNeededError` after a jump of the clock.
         """
         if stop.is_set():
             return None
@@ -70,6 +70,8 @@ class TopicQuestion:
     def _answer(self) -> TopicNow | None:
         """Return the state of the topic; report the problem and return None if no broker answers, or it does
         not exist."""
+        if reason := self._watch.reason_of_clock():
+            raise RebuildNeededError(reason)
         servers, name = self._settings.source.bootstrap_servers, self._settings.source.topic
         try:
             topic = self._watch.now()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from streaming.brokers.broker import QUICK_TIMEOUT_S, REQUEST_TIMEOUT_S, Broker
 from streaming.brokers.facts import DEFAULT_DELETE_RETENTION_MS, BrokerError, LogRange
 from streaming.common.times import now_ms
+from streaming.job.topic.clock_pace import ClockPace
 from streaming.job.topic.reasons import TopicNow, missed_tombstones, reason_to_rebuild
 from streaming.model.progress import Progress
 
@@ -22,12 +23,19 @@ class TopicWatch:
     """
 
     def __init__(
-        self, broker: Broker, topic: str, *, pause_ms: int, clock: Callable[[], int] = now_ms
+        self,
+        broker: Broker,
+        topic: str,
+        *,
+        pause_ms: int,
+        clock: Callable[[], int] = now_ms,
+        pace: ClockPace | None = None,
     ) -> None:
         self._broker = broker
         self._topic = topic
         self._pause_ms = pause_ms
         self._clock = clock
+        self._pace = pace or ClockPace(clock)
         self._kept_ms = DEFAULT_DELETE_RETENTION_MS
         self._kept_as_of: int | None = None
 
@@ -78,6 +86,20 @@ class TopicWatch:
         except BrokerError:
             return None  # heartbeats report that
         return None if topic is None else reason_to_rebuild(progress, topic)
+
+    def reason_of_clock(self) -> str | None:
+        """Return why tombstones may have been missed if the clock has jumped since the last call, else None.
+
+        Nobody can find this reason again: the caller must commit it, or act on it.
+        """
+        jumped_ms = self._pace.jumped_ms()
+        if jumped_ms <= self._kept_ms:
+            return None
+        return (
+            f"the clock of this machine jumped forward by {jumped_ms // 1_000} s, which is longer than "
+            "tombstones are retained: if the machine was suspended and its clock stood still, some may have "
+            "been missed"
+        )
 
     def missed(self, progress: Progress, positions: Mapping[int, int]) -> str | None:
         """Return why a batch just read, from a progress up to these positions, may lack tombstones; None if

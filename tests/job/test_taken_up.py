@@ -1,0 +1,102 @@
+"""The next job takes up an interrupted rebuild; a job that another one has replaced does not delete it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from new_tables import new_tables
+
+from streaming.brokers.facts import LogRange
+from streaming.job.rebuild import _taken_up, delete_leftovers
+from streaming.job.topic.reasons import TopicNow
+from streaming.model.progress import PartitionEnds, PartitionProgress, Progress
+from streaming.model.schemas import CHANGES
+from streaming.state.stored import STATE_FORMAT
+from streaming.tables.fences import WRITER, OtherWriterError
+from streaming.tables.storage_errors import TablesUnreachableError
+from streaming.tables.tables import Tables
+
+DAY = 86_400_000
+READ = PartitionProgress(position=5).with_ends(PartitionEnds(5, 5), DAY)
+FOUND = Progress(query_id="q", generation=1, batch_id=0, partitions={0: READ}, state_format=STATE_FORMAT)
+TOPIC = TopicNow(
+    cluster_id=None,
+    partition_count=1,
+    topic_id=None,
+    ranges={0: LogRange(0, 5)},
+    delete_retention_ms=DAY,
+    now=DAY,
+)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Tables:
+    """Tables beside which the job `one` has begun a rebuild."""
+    live = new_tables(tmp_path / "tables").with_name(WRITER, "one")
+    live.become_writer()
+    live.aside().create()
+    live.aside().append_changes(CHANGES.empty_table(), FOUND, is_batch=True)
+    return live
+
+
+def replaced(live: Tables) -> Tables:
+    """Return the tables of a job that has replaced the first one, and not yet written anything."""
+    other = Tables(live.root).with_name(WRITER, "two")
+    other.become_writer(after="one")
+    return other
+
+
+class Reader:
+    """All that is needed of one, with checkpoints of a query that remember their deletion."""
+
+    def __init__(self, tables: Tables, query_id: str = "q") -> None:
+        self.tables = tables
+        self.query_id = query_id
+        self.deleted: list[int] = []
+
+    def checkpoint(self, generation: int) -> Any:
+        def delete() -> None:
+            self.deleted.append(generation)
+
+        return SimpleNamespace(delete=delete, query_id=lambda: self.query_id, has_batches=lambda: True)
+
+
+def take_up(live: Tables, reader: Any) -> Progress:
+    return _taken_up(reader, live, 1, TOPIC)
+
+
+def test_the_next_job_takes_it_up(live: Tables) -> None:
+    reader = Reader(replaced(live))
+    assert take_up(reader.tables, reader) == FOUND
+    assert reader.deleted == []
+
+
+def test_a_job_that_was_replaced_deletes_nothing(live: Tables) -> None:
+    replaced(live).aside().create()
+    reader: Any = Reader(live, query_id="another")
+    with pytest.raises(OtherWriterError):
+        take_up(live, reader)
+    with pytest.raises(OtherWriterError):
+        delete_leftovers(reader, FOUND)
+    assert reader.deleted == []
+    assert Tables(live.aside().root).progress() == FOUND
+
+
+def test_storage_that_fails_in_passing_deletes_nothing(live: Tables) -> None:
+    root, hidden = Path(live.root), Path(live.root).with_name("hidden")
+    root.rename(hidden)
+    root.touch()  # reads fail, and not since there is nothing
+    with pytest.raises(TablesUnreachableError):
+        take_up(live, Reader(live))
+    root.unlink()
+    hidden.rename(root)
+    assert take_up(live, Reader(live)) == FOUND
+
+
+def test_tables_that_are_partly_deleted_are_begun_again(live: Tables) -> None:
+    (Path(live.aside().root) / "changes/_delta_log/00000000000000000000.json").unlink()
+    reader = Reader(live)
+    assert take_up(live, reader) == Progress(generation=1)
+    assert reader.deleted == [1]
+    assert live.aside().existing() == []
