@@ -74,18 +74,20 @@ class MetricsWorld:
         ).evaluate()
 
     def go_on(self) -> None:
-        """Write what a job would have read in the last second: commits, rewinds, drops, and odd records."""
+        """Write what a job would have read in the last second: commits, drops, and odd records; and rewinds,
+        of which it is known by now that they last."""
         now = now_ms()
         self._steps += 1
         ever_further_back = self._end(self._begins + HOUR_MS) - self._steps
         batch: Batch = {
             ("billing", "orders", 0): _commit(self._end(now) - 1, now),
             ("billing", "payments", 0): _commit(self._end(now) - 1, now),
-            ("returned", "orders", 1): _commit(ever_further_back, now - 2 * MINUTE_MS),
             ("gone", "payments", self._steps): None,
         }
         odd = Totals(malformed=1, wrong_partition=1, clamped=1, unknown_others=1)
         self._progress = replace(self._progress, totals=self._progress.totals + odd)
+        then = now - 2 * MINUTE_MS
+        self._write(then, {("returned", "orders", 1): _commit(ever_further_back, then)})
         self._write(now, batch)
         self._sample([now])
 

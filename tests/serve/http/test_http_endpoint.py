@@ -18,9 +18,9 @@ import pytest
 from http_endpoint import Opened, opened, quick
 from kafka_clients import wait_until
 from metrics_read import by, read
-from table_batches import Batch, append, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
-from streaming.common.times import now_ms
+from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
 from streaming.serve.http.app import _cut
 from streaming.serve.http.hosts import is_own_name
@@ -106,7 +106,8 @@ def test_a_counter_rises_while_it_is_scraped(endpoint: Opened, tables: Tables) -
     wait_until(lambda: rewinds() == 0, "the group")
     back = offset(source_partition=0, committed_offset=3)
     now = now_ms()
-    append(tables, {("g", "t", 0): back}, live=BATCH, now=now)
+    append(tables, {("g", "t", 0): back}, live=BATCH, now=now - 2 * MINUTE_MS)  # so it is known that it lasts
+    heartbeat(tables, now)
     wait_until(lambda: rewinds() == 1, "the rewind")
 
 
