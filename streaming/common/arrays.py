@@ -55,14 +55,6 @@ def to_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
     return mask
 
 
-def clipped_sums(codes: Index, numbers: Index, count: int) -> Index:
-    """Sum n numbers that are not negative by their codes (below `count`), at most the largest int64."""
-    sums, most = np.zeros(count, np.int64), np.iinfo(np.int64).max
-    np.add.at(sums, codes, numbers)
-    sums[np.bincount(codes, numbers, count) >= most] = most
-    return sums
-
-
 def begins_run(*columns: Index) -> Mask:
     """Return which of n rows differ from the row before in one of the columns (n each); the first row does.
 

@@ -5,16 +5,7 @@ from typing import Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from streaming.common.arrays import (
-    Index,
-    Mask,
-    clipped_sums,
-    from_mask,
-    from_numbers,
-    numbers_or,
-    scaled,
-    to_mask,
-)
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, numbers_or, scaled, to_mask
 from streaming.common.keys import KEY_NAMES, Numbering, leading, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds, to_timestamps
@@ -59,7 +50,9 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
         counts: Index = np.bincount(codes[mask], minlength=len(names)).astype(np.int64)
         return counts
 
-    sums = clipped_sums(codes, np.maximum(lags, 0), len(names))
+    sums = np.zeros(len(names), np.int64)
+    np.add.at(sums, codes, np.maximum(lags, 0))
+    sums[np.bincount(codes, np.maximum(lags, 0), len(names)) >= _LAST] = _LAST
     longest = times[worst]
     furthest = take(rows, worst)
     columns = {

@@ -162,7 +162,7 @@ class Summed:
         starts, offsets = ends.log_start[columns.place], columns.committed_offset
         ids, sampled = columns.topic_id, ends.sample_id[columns.place]
         is_same_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
-        is_below = (starts != NONE) & columns.was_readable & (offsets < starts) & is_same_log
+        is_below = (starts != NONE) & (offsets != NONE) & (offsets < starts) & is_same_log
         return self.runs.count(is_below), self.runs.largest(np.where(is_below, starts - offsets, 0))
 
     def count(self, name: str) -> Index:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming.assessment.explained import LAG_SECONDS_REASON
-from streaming.common.arrays import Index, Mask, clipped_sums, from_mask, from_numbers, from_texts
+from streaming.common.arrays import Index, Mask, from_mask, from_numbers, from_texts
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
 from streaming.expiry.rules import UNKNOWN_RULES
@@ -102,16 +102,13 @@ def group_rows(assessment: Assessment) -> pa.Table:
     np.minimum.at(first, expiring, moments)
     partitions = source_partitions(snapshot)
     is_known = groups.is_described
-    is_at_least = np.zeros(n, np.bool_)
-    is_at_least[own] = _is_at_least(summed)
-    is_at_least[assessment.uncommitted.groups] = True
     columns = {
         "group": groups.names.texts.cast(pa.string()),
         "type": _text(groups.rows["type"]),
         "state": _text(groups.rows["state"]),
         "members": from_numbers(groups.member_counts, is_known),
         "status": words_of(STATUSES, status),
-        **_lag_columns(lag, own, n, is_at_least=is_at_least),
+        **_lag_columns(lag, own, n, is_at_least=_is_at_least(summed) | summed.has_uncommitted),
         "partitions": from_numbers(snapshot.offsets.counts),
         "last_commit": times_of(_spread(summed.last_commit, own, n, NONE)),
         "first_expiry": times_of(np.where(first == np.iinfo(np.int64).max, NONE, first)),
@@ -133,7 +130,8 @@ def topic_rows(assessment: Assessment) -> pa.Table:
     bare = assessment.uncommitted
     some = (bare.places != NONE) & is_loaded[bare.groups]
     assigned = topics.topic[bare.places[some]]
-    behind, has_lag = clipped_sums(own[is_known], sums[is_known], n), np.zeros(n, np.bool_)
+    behind, has_lag = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    np.add.at(behind, own[is_known], sums[is_known])
     has_lag[own[is_known]] = True
     seconds = np.full(n, np.nan)
     np.fmax.at(seconds, own, lag.seconds[kept])
@@ -177,28 +175,19 @@ def _readers(
 
 def group_topic_rows(assessment: Assessment, topic: int) -> tuple[Index, pa.Table]:
     """Return the places of the groups of loaded offsets partitions that have committed offsets of the topic
-    at a place, or are assigned partitions of it, and their lag there: a table of m rows with columns
-    partitions (with a committed offset), `_LAG` and last_commit."""
-    summed, is_loaded = Summed.by_topic(assessment), loaded_groups(assessment.snapshot)
+    at a place, and their lag there: a table of m rows with columns partitions, `_LAG` and last_commit."""
+    summed = Summed.by_topic(assessment)
     assert summed.topics is not None
-    chosen = np.flatnonzero((summed.topics == topic) & is_loaded[summed.groups])
-    lag, counts, own = summed.lag, np.diff(summed.runs.starts, append=summed.runs.rows), summed.groups[chosen]
-    bare = assessment.uncommitted
-    of_topic = (bare.places != NONE) & is_loaded[bare.groups]
-    of_topic[of_topic] = assessment.snapshot.topics.topic[bare.places[of_topic]] == topic
-    assigned = np.unique(bare.groups[of_topic])
-    others = np.setdiff1d(assigned, own)
-    none = np.zeros(len(others), np.int64)
+    chosen = np.flatnonzero((summed.topics == topic) & loaded_groups(assessment.snapshot)[summed.groups])
+    lag, counts = summed.lag, np.diff(summed.runs.starts, append=summed.runs.rows)
     columns = {
-        "partitions": from_numbers(np.append(counts[chosen], none)),
-        "lag": from_numbers(np.append(lag.lag[chosen], none), np.append(lag.is_known[chosen], none > 0)),
-        "lag_seconds": _seconds(np.append(lag.seconds[chosen], np.full(len(others), np.nan))),
-        "lag_is_at_least": from_mask(
-            np.append(_is_at_least(summed)[chosen] | np.isin(own, assigned), none == 0)
-        ),
-        "last_commit": times_of(np.append(summed.last_commit[chosen], none + NONE)),
+        "partitions": from_numbers(counts[chosen]),
+        "lag": from_numbers(lag.lag[chosen], lag.is_known[chosen]),
+        "lag_seconds": _seconds(lag.seconds[chosen]),
+        "lag_is_at_least": from_mask(_is_at_least(summed)[chosen]),
+        "last_commit": times_of(summed.last_commit[chosen]),
     }
-    return np.append(own, others), pa.table(columns)
+    return summed.groups[chosen], pa.table(columns)
 
 
 def loaded_groups(snapshot: MemorySnapshot) -> Mask:
@@ -239,8 +228,7 @@ def position_rows(assessment: Assessment, group: int) -> pa.Table:
     sampled = topics.ends.sample_id[places]
     is_own_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
     is_sampled = is_own_log & (assessment.moment - topics.ends.sampled_at[places] <= MAX_SAMPLE_AGE_MS)
-    is_exact = (lags != NO_LAG) & (of_ends != NO_LAG) & (lags != np.iinfo(np.int64).max)
-    ends = np.where(is_exact, lags + of_ends, topics.ends.log_end[places])
+    ends = np.where((lags != NO_LAG) & (of_ends != NO_LAG), lags + of_ends, topics.ends.log_end[places])
     starts = topics.ends.log_start[places]
     found = {
         "group": from_texts([name]).take(from_numbers(np.zeros(n, np.int64))),
@@ -285,11 +273,9 @@ def expiring_rows(assessment: Assessment) -> pa.Table:
 
 
 def unknown_expiries(assessment: Assessment) -> int:
-    """Return the number of offsets of loaded offsets partitions whose expiry is not known, as their rule
-    says."""
+    """Return the number of offsets whose expiry is not known, as their rule says."""
     numbers = [EXPIRY_RULES.index(rule) for rule in UNKNOWN_RULES]
-    is_loaded = assessment.snapshot.are_loaded(assessment.snapshot.offsets.columns.source_partition)
-    return int((np.isin(assessment.positions["rule"], numbers) & is_loaded).sum())
+    return int(np.isin(assessment.positions["rule"], numbers).sum())
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -298,12 +284,14 @@ def unknown_expiries(assessment: Assessment) -> int:
 def _lag_columns(lag: LagSums, own: Index, n: int, *, is_at_least: Mask) -> dict[str, pa.Array]:
     is_known = np.zeros(n, np.bool_)
     is_known[own] = lag.is_known
+    at_least = np.zeros(n, np.bool_)
+    at_least[own] = is_at_least
     seconds = np.full(n, np.nan)
     seconds[own] = lag.seconds
     return {
         "lag": from_numbers(_spread(lag.lag, own, n, 0), is_known),
         "lag_seconds": _seconds(seconds),
-        "lag_is_at_least": from_mask(is_at_least),
+        "lag_is_at_least": from_mask(at_least),
     }
 
 

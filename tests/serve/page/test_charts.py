@@ -22,16 +22,6 @@ def test_lines_rise_with_their_values_and_have_gaps_where_they_are_unknown() -> 
     assert re.search("at the end: lag unknown", chart.summary)
 
 
-def test_large_numbers_are_exact() -> None:
-    values = [2**63 - 3, 2**63 - 1]
-    chart = lines(
-        [0, 1_000], [Line(label="committed offset", kind="committed", values=values)], unit="offsets"
-    )
-    assert chart is not None
-    assert chart.summary.endswith(f"committed offset {values[1]:,}")
-    assert (chart.y_labels[0], chart.y_labels[2]) == (f"{values[1]:,}", f"{values[0]:,}")
-
-
 def test_bars_are_as_high_as_their_counts() -> None:
     chart = bars([0, 1_000, 2_000], [4, 0, 2], step=1_000, unit="commits")
     assert [(shape.y, shape.height) for shape in chart.shapes] == [(0.0, 200.0), (100.0, 100.0)]

@@ -6,7 +6,6 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from streaming.alerts.listing import describe_alerts, describe_evaluation, list_alerts
-from streaming.queries.names import is_pattern
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked
 from streaming.serve.page.listing import Column, Row, listing
@@ -48,10 +47,7 @@ def _columns(asked: Asked) -> list[Column]:
         if row["group"] is not None:
             return cells.link(row["group"], asked.url("/group", group=row["group"]))
         if row["pattern"] is not None:
-            # a search has no brackets, and finds what contains a text without * and ?
-            if is_pattern(row["pattern"]) and "[" not in row["pattern"]:
-                return cells.link(row["pattern"], asked.url("/groups", q=row["pattern"]))
-            return cells.name(row["pattern"])
+            return cells.link(row["pattern"], asked.url("/groups", q=row["pattern"]))
         return cells.NOTHING
 
     def undelivered(row: Row) -> Markup | str:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from streaming.common.times import DAY_MS, HOUR_MS, iso
-from streaming.common.topics import TopicPartitions
+from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
@@ -33,8 +33,6 @@ def page(asked: Asked) -> Page:
     if found.about.is_loading:
         found = group_found(asked)
     row = _row_of(found.positions, topic, partition)
-    if row is None:
-        document(asked)  # raises `NotFoundError` unless it has a history
     return Page(
         title="Offset",
         template="offset.html",
@@ -135,15 +133,14 @@ def document(asked: Asked) -> Document:
         answer = tables.lag.list_history([group], own, since=tables.at.moment - SPANS[span])
         if not len(answer.rows) and answer.as_of.is_loading:
             raise NotFoundError(not_there(group, answer.as_of))
+        if not len(answer.rows) and not len(of_topics(tables.at.keys([group], among="live"), own)):
+            raise NotFoundError(
+                f"group {group!r}: topic partition '{topic}:{partition}' is not there: it has no committed "
+                f"offset, and had none within the last {span}."
+            )
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
-    answer = asked.ask(ask, about=group, topics=own)
-    if not len(answer.rows) and _row_of(find_group(asked, own).positions, topic, partition) is None:
-        raise NotFoundError(
-            f"group {group!r}: topic partition '{topic}:{partition}' is not there: it has no committed "
-            f"offset, and had none within the last {span}."
-        )
-    return answer
+    return asked.ask(ask, about=group, topics=own)
 
 
 def _key(asked: Asked) -> tuple[str, str, int]:
