@@ -366,6 +366,29 @@ def test_steps_are_those_of_the_file_and_the_newest_comes_first(endpoint: Opened
     ]
 
 
+def test_the_lag_of_groups_is_that_of_the_command(
+    endpoint: Opened, world: PageWorld, offsetlake: Any
+) -> None:
+    """Also of a group that has only assigned partitions."""
+    expected = json.loads(offsetlake("lag", "--table-root", world.tables.root, "--output", "json").out)
+    rows = {row["group"]: row for row in rows_of(endpoint.ask("/groups.json"))}
+    for name in ("lag", "lag_is_at_least"):
+        assert {one["group"]: rows[one["group"]][name] for one in expected} == {
+            one["group"]: one[name] for one in expected
+        }
+    assert rows["populous"]["partitions"] == 0
+
+
+def test_a_topic_shows_the_groups_of_its_file(endpoint: Opened) -> None:
+    """Also a group that has only assigned partitions."""
+    names = {row["group"] for row in rows_of(endpoint.ask("/topic.json?topic=orders"))}
+    found = page(endpoint, "/topic?topic=orders")
+    rows = {linked(row): row for row in found.tables()["Groups of the topic"]}
+    assert rows.keys() == names | {fingerprint(name) for name in names} & rows.keys()
+    assert len(rows) == len(names)
+    assert [cell.text for cell in rows["populous"]][2:6] == [f"{MEMBERS:,}", "0", UNKNOWN, UNKNOWN]
+
+
 def test_the_groups_that_are_furthest_behind_come_first(endpoint: Opened) -> None:
     rows = [row for row in rows_of(endpoint.ask("/groups.json")) if row["lag_seconds"] is not None]
     rows.sort(key=lambda row: -row["lag_seconds"])
