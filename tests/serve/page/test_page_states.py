@@ -5,9 +5,11 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
+from alert_tables import EMPTY, RETENTION, Lake, alert_settings
 from html_read import HtmlPage, check_harmless
 from http_endpoint import Opened, opened
 from kafka_clients import wait_until
@@ -300,6 +302,8 @@ def test_a_commit_after_the_log_ends_were_sampled_is_shown_as_of_that_sample(
 
     wait_until(lambda: endpoint.ask("/group?group=g").status == 200, "the group")
     wait_until(lambda: row_of_page() == ["100", "110", "10"], "the three numbers")
+    shows(endpoint, "/offset?group=g&topic=t", "(batch 3)")
+    assert "Committed offset100 Log end offset110" in said(endpoint, "/offset?group=g&topic=t")
 
 
 LARGEST = 2**63 - 1
@@ -337,6 +341,14 @@ def test_the_log_end_of_the_largest_lag_is_that_of_the_sample(tables: Tables, en
     assert [cell.text for cell in row[2:4]] == ["100", f"{LARGEST:,}"]
 
 
+def test_the_chart_of_an_offset_says_large_numbers_exactly(tables: Tables, endpoint: Opened) -> None:
+    fill_sampled(tables, committed({"a": 2**62 + 1}), end=2**62 + 3)
+    wait_until(lambda: endpoint.ask("/group?group=a").status == 200, "the group")
+    (chart,) = HtmlPage.of(endpoint.ask("/offset/history?group=a&topic=t&span=hour").body).all("svg")
+    for label, value in (("log end", 2**62 + 3), ("committed", 2**62 + 1)):
+        assert f"{label} offset {value:,}" in str(chart.attributes["aria-label"])
+
+
 def test_a_group_with_an_assigned_partition_besides_its_commits_lags_at_least(
     tables: Tables, endpoint: Opened
 ) -> None:
@@ -366,6 +378,49 @@ def test_offsets_with_an_unknown_expiry_are_counted_when_their_partition_is_load
     partitions = {0: whole, 1: PartitionProgress(loaded=False)}
     append(tables, {**batch, **of_groups}, now=now, partitions=partitions, retention=kept)
     shows(endpoint, "/expiring", "The expiry of 1 offset is not known.")
+
+
+def test_a_page_of_an_offset_is_there_when_its_file_is(tables: Tables, endpoint: Opened) -> None:
+    """Also if it was removed long ago, is only assigned, or its offsets partition is being read again."""
+    topics = [{"topic": "t", "topic_id": None, "partitions": [1]}]
+    member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": topics}
+    owner: Batch = {"g": group(source_partition=0, members=[member])}
+    now = now_ms()
+    fill(tables, at=now - 3 * DAY_MS)
+    fill(tables, at=now, live=BATCH)
+    gone: Batch = {("old", "t", 0): offset(source_partition=0)}
+    append(tables, gone, now=now - 2 * DAY_MS, partitions=tables.progress().partitions)
+    append(tables, {("old", "t", 0): None}, live=gone, now=now - 2 * DAY_MS + 1)
+    append(tables, owner, live=BATCH, now=now, partitions=tables.progress().partitions)
+
+    def statuses(key: str) -> set[int]:
+        paths = ("/offset", "/offset.json", "/offset.csv", "/offset/history", "/offset/history.json")
+        return {endpoint.ask(f"{path}?{key}").status for path in paths}
+
+    there = ("group=g&topic=t", "group=g&topic=t&partition=1", "group=old&topic=t")
+    wait_until(lambda: all(statuses(key) == {200} for key in there), "offsets that are there")
+    for key in ("group=none&topic=t", "group=g&topic=none", "group=g&topic=t&partition=7"):
+        assert statuses(key) == {404}, key
+    append(tables, {}, now=now_ms(), partitions={0: PartitionProgress(loaded=False)})
+    shows(endpoint, "/offset?group=g&topic=t", "its offsets partition is still being read")
+    assert statuses("group=g&topic=t") == {200}
+    assert statuses("group=g&topic=t&partition=1") == {404}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_link"), [("bill*", True), ("bill-?", True), ("bill-1", False), ("[b]ill*", False)]
+)
+def test_an_alert_about_groups_links_to_them_if_the_search_has_the_same_pattern(
+    tmp_path: Path, pattern: str, is_link: bool
+) -> None:
+    lake = Lake(tmp_path / "alerts", start=now_ms() - RETENTION + DAY_MS)
+    lake.commit("bill-1", group_value=EMPTY)
+    lake.pass_time(RETENTION - DAY_MS)
+    lake.evaluate(alert_settings(groups=[{"pattern": pattern, "treat": "summarize"}]))
+    with opened(lake.tables) as endpoint:
+        shows(endpoint, "/alerts", pattern)
+        linked = HtmlPage.of(endpoint.ask("/alerts").body).links().values()
+        assert (f"/groups?{urlencode({'q': pattern})}" in linked) == is_link
 
 
 def test_an_offset_that_expires_in_just_a_day_does_so_within_a_day() -> None:

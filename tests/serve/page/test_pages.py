@@ -194,6 +194,15 @@ def test_removed_offsets_come_as_the_file_that_puts_them_back(
     assert {"gone", "=1+1", "@SUM(A1)", "-1", "<script>alert(1)</script>"} <= groups  # none is altered
 
 
+def test_names_that_the_file_of_removed_offsets_cannot_hold_are_said(endpoint: Opened) -> None:
+    name = next(name for name in HOSTILE if "\n" in name)
+    left_out = f"/removed.reset-csv: group {name!r} is left out: the file cannot hold a line end in a name"
+    found = json.loads(endpoint.ask(f"/removed.json?{urlencode({'q': name})}").body)
+    assert left_out in found["remarks"]
+    assert left_out in page(endpoint, f"/removed?{urlencode({'q': name})}").said()
+    assert "is left out" not in page(endpoint, "/removed?q=gone").said()
+
+
 # --- what pages say --------------------------------------------------------------------------------------
 
 
@@ -682,7 +691,7 @@ def test_a_file_of_what_is_not_there_is_no_file(endpoint: Opened, world: PageWor
         (f"/group/history.{{}}?group=populous{past}", "group 'populous' was not there as of 20"),
         ("/offset.{}?group=nobody&topic=orders", "topic partition 'orders:0' is not there"),
         ("/offset/history.{}?group=billing&topic=orders&partition=77", "topic partition 'orders:77' is"),
-        (f"/offset.{{}}?group=billing&topic=clicks{past}", "had none within the last day"),
+        (f"/offset.{{}}?group=billing&topic=clicks{past}", "had none in the history"),
         ("/topic.{}?topic=none", "topic 'none' is not there: no group has committed offsets of it"),
     ):
         for ending in ("json", "csv"):
