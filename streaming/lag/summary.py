@@ -50,9 +50,7 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
         counts: Index = np.bincount(codes[mask], minlength=len(names)).astype(np.int64)
         return counts
 
-    sums = np.zeros(len(names), np.int64)
-    np.add.at(sums, codes, np.maximum(lags, 0))
-    sums[np.bincount(codes, np.maximum(lags, 0), len(names)) >= _LAST] = _LAST
+    sums = clipped_sums(codes, np.maximum(lags, 0), len(names))
     longest = times[worst]
     furthest = take(rows, worst)
     columns = {
@@ -71,6 +69,19 @@ def lag_by(rows: pa.Table, by: By) -> pa.Table:
     }
     summed = pa.table([columns[name] for name in LAG_BY[by].names], schema=LAG_BY[by])
     return take(summed, np.lexsort((ranks(names), -sums, -longest)))
+
+
+def clipped_sums(codes: Index, numbers: Index, count: int) -> Index:
+    """Return for `count` codes the sum of their numbers (n codes, and n numbers of at least 0), at most the
+    largest int64.
+
+    >>> clipped_sums(np.array([0, 2, 0]), np.array([1, 2**63 - 1, 4]), 3).tolist()
+    [5, 0, 9223372036854775807]
+    """
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, codes, numbers)
+    sums[np.bincount(codes, numbers, count) >= _LAST] = _LAST
+    return sums
 
 
 def worst_positions(summed: pa.Table, by: By, rows: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, begins_run, numbers_or, to_mask
+from streaming.lag.log_ranges import lag_of
 from streaming.serve.assessment.assessment import NO_LAG, Assessment, Positions
 from streaming.serve.memory.names import NONE
 from streaming.serve.memory.snapshot import MemorySnapshot
@@ -162,8 +163,8 @@ class Summed:
         starts, offsets = ends.log_start[columns.place], columns.committed_offset
         ids, sampled = columns.topic_id, ends.sample_id[columns.place]
         is_same_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
-        is_below = (starts != NONE) & (offsets != NONE) & (offsets < starts) & is_same_log
-        return self.runs.count(is_below), self.runs.largest(np.where(is_below, starts - offsets, 0))
+        is_below = (starts != NONE) & columns.was_readable & (offsets < starts) & is_same_log
+        return self.runs.count(is_below), self.runs.largest(np.where(is_below, lag_of(starts, offsets), 0))
 
     def count(self, name: str) -> Index:
         """Count the offsets for which a boolean column of `POSITIONS` is true."""

@@ -15,12 +15,15 @@ from streaming.lag.health import PARTITION_HEALTH
 from streaming.lag.health_rules import STATUSES
 from streaming.lag.log_ranges import LAG
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
+from streaming.lag.summary import clipped_sums
 from streaming.model.schemas import KEY, TIMESTAMP
 from streaming.serve.assessment.assessment import EXPIRY_RULES, NO_LAG, WORDS, Assessment
 from streaming.serve.assessment.complete import source_partitions
 from streaming.serve.assessment.sums import LagSums, Summed, status_of_groups, subscribed
 from streaming.serve.memory.names import NONE, NameIndex
 from streaming.serve.memory.snapshot import MemorySnapshot
+
+_LARGEST: Final = 2**63 - 1
 
 _LAG: Final = [
     ("lag", pa.int64()),  # sum of the known lags, negative ones as 0; null: none is known
@@ -97,6 +100,9 @@ def group_rows(assessment: Assessment) -> pa.Table:
     assessed, statuses = status_of_groups(assessment)
     status = np.full(n, NONE, np.int64)
     status[assessed] = statuses
+    at_least = np.zeros(n, np.bool_)
+    at_least[own] = _is_at_least(summed)
+    at_least[assessment.uncommitted.groups] = True
     expiring, _, moments = summed.soonest_expiry()
     first = np.full(n, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(first, expiring, moments)
@@ -108,7 +114,7 @@ def group_rows(assessment: Assessment) -> pa.Table:
         "state": _text(groups.rows["state"]),
         "members": from_numbers(groups.member_counts, is_known),
         "status": words_of(STATUSES, status),
-        **_lag_columns(lag, own, n, is_at_least=_is_at_least(summed) | summed.has_uncommitted),
+        **_lag_columns(lag, own, n, is_at_least=at_least),
         "partitions": from_numbers(snapshot.offsets.counts),
         "last_commit": times_of(_spread(summed.last_commit, own, n, NONE)),
         "first_expiry": times_of(np.where(first == np.iinfo(np.int64).max, NONE, first)),
@@ -130,8 +136,7 @@ def topic_rows(assessment: Assessment) -> pa.Table:
     bare = assessment.uncommitted
     some = (bare.places != NONE) & is_loaded[bare.groups]
     assigned = topics.topic[bare.places[some]]
-    behind, has_lag = np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    np.add.at(behind, own[is_known], sums[is_known])
+    has_lag = np.zeros(n, np.bool_)
     has_lag[own[is_known]] = True
     seconds = np.full(n, np.nan)
     np.fmax.at(seconds, own, lag.seconds[kept])
@@ -145,7 +150,7 @@ def topic_rows(assessment: Assessment) -> pa.Table:
         "groups": from_numbers(np.bincount(own, minlength=n).astype(np.int64)),
         "groups_with_members": from_numbers(np.bincount(readers, minlength=n).astype(np.int64)),
         "partitions": from_numbers(np.diff(topics.starts)),
-        "lag": from_numbers(behind, has_lag),
+        "lag": from_numbers(clipped_sums(own[is_known], sums[is_known], n), has_lag),
         "lag_seconds": _seconds(seconds),
         "lag_is_at_least": from_mask(
             np.isin(np.arange(n), own[_is_at_least(summed)[kept]]) | np.isin(np.arange(n), assigned)
@@ -175,19 +180,31 @@ def _readers(
 
 def group_topic_rows(assessment: Assessment, topic: int) -> tuple[Index, pa.Table]:
     """Return the places of the groups of loaded offsets partitions that have committed offsets of the topic
-    at a place, and their lag there: a table of m rows with columns partitions, `_LAG` and last_commit."""
-    summed = Summed.by_topic(assessment)
+    at a place, or are assigned partitions of it, and their lag there: a table of m rows with columns
+    partitions, `_LAG` and last_commit."""
+    summed, is_loaded = Summed.by_topic(assessment), loaded_groups(assessment.snapshot)
     assert summed.topics is not None
-    chosen = np.flatnonzero((summed.topics == topic) & loaded_groups(assessment.snapshot)[summed.groups])
+    chosen = np.flatnonzero((summed.topics == topic) & is_loaded[summed.groups])
     lag, counts = summed.lag, np.diff(summed.runs.starts, append=summed.runs.rows)
+    bare = assessment.uncommitted
+    of_topic = (bare.places != NONE) & is_loaded[bare.groups]
+    of_topic[of_topic] = assessment.snapshot.topics.topic[bare.places[of_topic]] == topic
+    assigned = np.unique(bare.groups[of_topic])
+    groups = np.union1d(summed.groups[chosen], assigned)
+    own, m = np.searchsorted(groups, summed.groups[chosen]), len(groups)
+    is_known, at_least = np.zeros(m, np.bool_), np.isin(groups, assigned)
+    is_known[own] = lag.is_known[chosen]
+    at_least[own] |= _is_at_least(summed)[chosen]
+    seconds = np.full(m, np.nan)
+    seconds[own] = lag.seconds[chosen]
     columns = {
-        "partitions": from_numbers(counts[chosen]),
-        "lag": from_numbers(lag.lag[chosen], lag.is_known[chosen]),
-        "lag_seconds": _seconds(lag.seconds[chosen]),
-        "lag_is_at_least": from_mask(_is_at_least(summed)[chosen]),
-        "last_commit": times_of(summed.last_commit[chosen]),
+        "partitions": from_numbers(_spread(counts[chosen], own, m, 0)),
+        "lag": from_numbers(_spread(lag.lag[chosen], own, m, 0), is_known),
+        "lag_seconds": _seconds(seconds),
+        "lag_is_at_least": from_mask(at_least),
+        "last_commit": times_of(_spread(summed.last_commit[chosen], own, m, NONE)),
     }
-    return summed.groups[chosen], pa.table(columns)
+    return groups, pa.table(columns)
 
 
 def loaded_groups(snapshot: MemorySnapshot) -> Mask:
@@ -228,7 +245,8 @@ def position_rows(assessment: Assessment, group: int) -> pa.Table:
     sampled = topics.ends.sample_id[places]
     is_own_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
     is_sampled = is_own_log & (assessment.moment - topics.ends.sampled_at[places] <= MAX_SAMPLE_AGE_MS)
-    ends = np.where((lags != NO_LAG) & (of_ends != NO_LAG), lags + of_ends, topics.ends.log_end[places])
+    is_exact = (lags != NO_LAG) & (lags != _LARGEST) & (of_ends != NO_LAG)  # the largest lag is a clipped one
+    ends = np.where(is_exact, lags + of_ends, topics.ends.log_end[places])
     starts = topics.ends.log_start[places]
     found = {
         "group": from_texts([name]).take(from_numbers(np.zeros(n, np.int64))),
@@ -273,9 +291,11 @@ def expiring_rows(assessment: Assessment) -> pa.Table:
 
 
 def unknown_expiries(assessment: Assessment) -> int:
-    """Return the number of offsets whose expiry is not known, as their rule says."""
+    """Return the number of offsets of loaded offsets partitions whose expiry is not known, as their rule
+    says."""
     numbers = [EXPIRY_RULES.index(rule) for rule in UNKNOWN_RULES]
-    return int(np.isin(assessment.positions["rule"], numbers).sum())
+    is_loaded = assessment.snapshot.are_loaded(assessment.snapshot.offsets.columns.source_partition)
+    return int((np.isin(assessment.positions["rule"], numbers) & is_loaded).sum())
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -284,14 +304,12 @@ def unknown_expiries(assessment: Assessment) -> int:
 def _lag_columns(lag: LagSums, own: Index, n: int, *, is_at_least: Mask) -> dict[str, pa.Array]:
     is_known = np.zeros(n, np.bool_)
     is_known[own] = lag.is_known
-    at_least = np.zeros(n, np.bool_)
-    at_least[own] = is_at_least
     seconds = np.full(n, np.nan)
     seconds[own] = lag.seconds
     return {
         "lag": from_numbers(_spread(lag.lag, own, n, 0), is_known),
         "lag_seconds": _seconds(seconds),
-        "lag_is_at_least": from_mask(at_least),
+        "lag_is_at_least": from_mask(is_at_least),
     }
 
 

@@ -97,14 +97,14 @@ def lines(
         return round(HEIGHT - (value - low) / (high - low) * HEIGHT, 1)
 
     newest = [(line.label, line.values[-1]) for line in own]
-    said = ", ".join(f"{label} {'unknown' if at is None else f'{at:,.0f}'}" for label, at in newest)
+    said = ", ".join(f"{label} {'unknown' if at is None else f'{round(at):,}'}" for label, at in newest)
     kinds = {(band.kind, band.label) for band in bands} | {(mark.kind, mark.label) for mark in marks}
     return Chart(
         summary=f"{unit} from {iso(start, 'seconds')} to {iso(end, 'seconds')}; at the end: {said}",
         paths=[(line.kind, _path(times, line.values, x, y)) for line in own],
         shapes=[_shape(band, start, end, band.label) for band in _between(bands, start, end)],
         marks=[(mark.kind, x(mark.at), mark.label) for mark in marks if start <= mark.at <= end],
-        y_labels=[f"{value:,.0f}" for value in (high, (high + low) / 2, low)],
+        y_labels=[f"{round(value):,}" for value in (high, low + (high - low) / 2, low)],
         x_labels=_x_labels(start, end),
         legend=[*((line.kind, line.label) for line in own), *sorted(kinds)],
         data=json_text(

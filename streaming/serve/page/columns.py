@@ -48,6 +48,13 @@ def count_column(head: str, of: str, *, sort: str | None = None, about: str = ""
     )
 
 
+def committed_as_of_ends(row: Row) -> int | None:
+    """Return the committed offset that the lag of a row was counted from; the newest if there is none."""
+    of_ends: int | None = row["offset_as_of_ends"]
+    newest: int | None = row["committed_offset"]
+    return newest if of_ends is None else of_ends
+
+
 def last_commit_column(asked: Asked, *, is_first_high: bool = True) -> Column:
     return Column(
         head="Last commit",

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from http_endpoint import opened
 from kafka_clients import wait_until
-from table_batches import append, offset
+from log_end_rows import Sample, rows_of
+from table_batches import Batch, append, offset
 
 from streaming.common.times import now_ms
 from streaming.lag.health_rules import HealthRules
 from streaming.serve.assessment.assessment import assessment_of
 from streaming.serve.assessment.refresher import Refresher
+from streaming.serve.assessment.sums import Summed
 from streaming.serve.memory.snapshot import MemorySnapshot
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -78,6 +80,23 @@ def test_bytes_are_made_while_somebody_scrapes_and_else_not(tables: Tables) -> N
         endpoint.ask("/metrics")
         made = endpoint.telling.publisher._count
         wait_until(lambda: endpoint.telling.publisher._count > made + 2, "more of them")
+
+
+def test_a_committed_offset_of_minus_1_is_below_the_log_start(tables: Tables) -> None:
+    at = now_ms()
+    batch: Batch = {
+        (name, "t", 0): offset(committed_offset=one) for name, one in (("a", -1), ("b", -(2**63)), ("c", 5))
+    }
+    batch["d", "t", 0] = offset(committed_offset=None, unreadable_source_offset=3)
+    append(tables, batch, now=at - 60_000)
+    tables.append_log_ends(rows_of([Sample(at - 1_000, "t", 0, 9, None, 5)]))
+    with opened(tables) as endpoint:
+
+        def below() -> list[list[int]]:
+            sums = Summed.by_group(endpoint.telling._clusters[0].refresher.current())
+            return [numbers.tolist() for numbers in sums.below_log_start]
+
+        wait_until(lambda: below() == [[1, 1, 0, 0], [6, 2**63 - 1, 0, 0]], "the offsets")
 
 
 class AwayTables:

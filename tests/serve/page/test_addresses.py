@@ -49,7 +49,8 @@ def test_a_partition_is_a_number_of_32_bits(endpoint: Opened) -> None:
                 True,
             )
     for number in (2**31 - 1, -(2**31)):
-        assert endpoint.ask(f"/offset?group=g&topic=t&partition={number}").status == 200
+        answer = endpoint.ask(f"/offset?group=g&topic=t&partition={number}")
+        assert (answer.status, b"is not there: it has no committed offset" in answer.body) == (404, True)
 
 
 def test_the_form_of_the_past_leads_to_the_same_group(tables: Tables) -> None:

@@ -5,9 +5,11 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
+from alert_tables import EMPTY, RETENTION, Lake, alert_settings
 from html_read import HtmlPage, check_harmless
 from http_endpoint import Opened, opened
 from kafka_clients import wait_until
@@ -17,7 +19,8 @@ from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
 from streaming.common.timestamps import to_timestamps
-from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild
+from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild, Retention
+from streaming.serve.page.assessed import group_topic_rows
 from streaming.serve.page.views.expiring import _within
 from streaming.tables.tables import Tables
 
@@ -299,6 +302,125 @@ def test_a_commit_after_the_log_ends_were_sampled_is_shown_as_of_that_sample(
 
     wait_until(lambda: endpoint.ask("/group?group=g").status == 200, "the group")
     wait_until(lambda: row_of_page() == ["100", "110", "10"], "the three numbers")
+    shows(endpoint, "/offset?group=g&topic=t", "(batch 3)")
+    assert "Committed offset100 Log end offset110" in said(endpoint, "/offset?group=g&topic=t")
+
+
+LARGEST = 2**63 - 1
+
+
+def committed(offsets: dict[str, int]) -> Batch:
+    """Offsets of groups in one topic partition."""
+    return {
+        (name, "t", 0): offset(source_partition=0, committed_offset=one, commit_timestamp=now_ms())
+        for name, one in offsets.items()
+    }
+
+
+def fill_sampled(tables: Tables, batch: Batch, end: int) -> None:
+    """Write a batch of a minute ago, and later samples of the log end of its topic partition."""
+    now = now_ms()
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, batch, now=now - MINUTE_MS, partitions={0: partition})
+    samples = [Sample(now - ago, "t", 0, end, None, min(end, 5)) for ago in (40_000, 20_000)]
+    tables.append_log_ends(rows_of(samples))
+    heartbeat(tables, now)
+
+
+def test_a_lag_of_a_topic_that_no_number_holds_is_the_largest_one(tables: Tables, endpoint: Opened) -> None:
+    fill_sampled(tables, committed({"a": -(2**63), "b": -(2**63)}), end=1_000)
+    shows(endpoint, "/topics", "Topics 1")
+    (row,) = HtmlPage.of(endpoint.ask("/topics").body).tables()["Topics"]
+    assert row[4].text == f"{LARGEST:,}"
+
+
+def test_the_log_end_of_the_largest_lag_is_that_of_the_sample(tables: Tables, endpoint: Opened) -> None:
+    fill_sampled(tables, committed({"a": -(2**63) + 50}), end=100)
+    shows(endpoint, "/groups", "Groups 1")
+    (row,) = HtmlPage.of(endpoint.ask("/group?group=a").body).tables()["Topics and partitions"]
+    assert [cell.text for cell in row[2:4]] == ["100", f"{LARGEST:,}"]
+
+
+def test_the_chart_of_an_offset_says_large_numbers_exactly(tables: Tables, endpoint: Opened) -> None:
+    fill_sampled(tables, committed({"a": 2**62 + 1}), end=2**62 + 3)
+    wait_until(lambda: endpoint.ask("/group?group=a").status == 200, "the group")
+    (chart,) = HtmlPage.of(endpoint.ask("/offset/history?group=a&topic=t&span=hour").body).all("svg")
+    for label, value in (("log end", 2**62 + 3), ("committed", 2**62 + 1)):
+        assert f"{label} offset {value:,}" in str(chart.attributes["aria-label"])
+
+
+def test_a_group_with_an_assigned_partition_besides_its_commits_lags_at_least(
+    tables: Tables, endpoint: Opened
+) -> None:
+    topics = [{"topic": "t", "topic_id": None, "partitions": [0, 1]}]
+    member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": topics}
+    fill_sampled(tables, {**committed({"a": 90}), "a": group(source_partition=0, members=[member])}, end=90)
+    shows(endpoint, "/groups", "Groups 1")
+    assessed = endpoint.telling._clusters[0].refresher.current()
+    _, rows = group_topic_rows(assessed, assessed.snapshot.topics.names.places["t"])
+    assert rows["lag"].to_pylist() == [0]
+    assert rows["lag_is_at_least"].to_pylist() == [True]
+
+
+def test_offsets_with_an_unknown_expiry_are_counted_when_their_partition_is_loaded(
+    tables: Tables, endpoint: Opened
+) -> None:
+    now = now_ms()
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    kept = Retention(
+        retention_ms=DAY_MS, check_interval_ms=MINUTE_MS, source="broker", read_at=now, known_since=now
+    )
+    batch: Batch = {
+        (name, "t", 0): offset(source_partition=number, committed_offset=None, unreadable_source_offset=3)
+        for number, name in enumerate("ab")
+    }
+    of_groups: Batch = {name: group(source_partition=number) for number, name in enumerate("ab")}
+    partitions = {0: whole, 1: PartitionProgress(loaded=False)}
+    append(tables, {**batch, **of_groups}, now=now, partitions=partitions, retention=kept)
+    shows(endpoint, "/expiring", "The expiry of 1 offset is not known.")
+
+
+def test_a_page_of_an_offset_is_there_when_its_file_is(tables: Tables, endpoint: Opened) -> None:
+    """Also if it was removed long ago, is only assigned, or its offsets partition is being read again."""
+    topics = [{"topic": "t", "topic_id": None, "partitions": [1]}]
+    member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": topics}
+    owner: Batch = {"g": group(source_partition=0, members=[member])}
+    now = now_ms()
+    fill(tables, at=now - 3 * DAY_MS)
+    fill(tables, at=now, live=BATCH)
+    gone: Batch = {("old", "t", 0): offset(source_partition=0)}
+    append(tables, gone, now=now - 2 * DAY_MS, partitions=tables.progress().partitions)
+    append(tables, {("old", "t", 0): None}, live=gone, now=now - 2 * DAY_MS + 1)
+    append(tables, owner, live=BATCH, now=now, partitions=tables.progress().partitions)
+
+    def statuses(key: str) -> set[int]:
+        paths = ("/offset", "/offset.json", "/offset.csv", "/offset/history", "/offset/history.json")
+        return {endpoint.ask(f"{path}?{key}").status for path in paths}
+
+    there = ("group=g&topic=t", "group=g&topic=t&partition=1", "group=old&topic=t")
+    wait_until(lambda: all(statuses(key) == {200} for key in there), "offsets that are there")
+    for key in ("group=none&topic=t", "group=g&topic=none", "group=g&topic=t&partition=7"):
+        assert statuses(key) == {404}, key
+    append(tables, {}, now=now_ms(), partitions={0: PartitionProgress(loaded=False)})
+    shows(endpoint, "/offset?group=g&topic=t", "its offsets partition is still being read")
+    assert statuses("group=g&topic=t") == {200}
+    assert statuses("group=g&topic=t&partition=1") == {404}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_link"), [("bill*", True), ("bill-?", True), ("bill-1", False), ("[b]ill*", False)]
+)
+def test_an_alert_about_groups_links_to_them_if_the_search_has_the_same_pattern(
+    tmp_path: Path, pattern: str, is_link: bool
+) -> None:
+    lake = Lake(tmp_path / "alerts", start=now_ms() - RETENTION + DAY_MS)
+    lake.commit("bill-1", group_value=EMPTY)
+    lake.pass_time(RETENTION - DAY_MS)
+    lake.evaluate(alert_settings(groups=[{"pattern": pattern, "treat": "summarize"}]))
+    with opened(lake.tables) as endpoint:
+        shows(endpoint, "/alerts", pattern)
+        linked = HtmlPage.of(endpoint.ask("/alerts").body).links().values()
+        assert (f"/groups?{urlencode({'q': pattern})}" in linked) == is_link
 
 
 def test_an_offset_that_expires_in_just_a_day_does_so_within_a_day() -> None:

@@ -194,6 +194,15 @@ def test_removed_offsets_come_as_the_file_that_puts_them_back(
     assert {"gone", "=1+1", "@SUM(A1)", "-1", "<script>alert(1)</script>"} <= groups  # none is altered
 
 
+def test_names_that_the_file_of_removed_offsets_cannot_hold_are_said(endpoint: Opened) -> None:
+    name = next(name for name in HOSTILE if "\n" in name)
+    left_out = f"/removed.reset-csv: group {name!r} is left out: the file cannot hold a line end in a name"
+    found = json.loads(endpoint.ask(f"/removed.json?{urlencode({'q': name})}").body)
+    assert left_out in found["remarks"]
+    assert left_out in page(endpoint, f"/removed?{urlencode({'q': name})}").said()
+    assert "is left out" not in page(endpoint, "/removed?q=gone").said()
+
+
 # --- what pages say --------------------------------------------------------------------------------------
 
 
@@ -364,6 +373,29 @@ def test_steps_are_those_of_the_file_and_the_newest_comes_first(endpoint: Opened
     assert [row[2].text for row in steps] == [
         UNKNOWN if row["step"] is None else f"{row['step']:+,}" for row in rows
     ]
+
+
+def test_the_lag_of_groups_is_that_of_the_command(
+    endpoint: Opened, world: PageWorld, offsetlake: Any
+) -> None:
+    """Also of a group that has only assigned partitions."""
+    expected = json.loads(offsetlake("lag", "--table-root", world.tables.root, "--output", "json").out)
+    rows = {row["group"]: row for row in rows_of(endpoint.ask("/groups.json"))}
+    for name in ("lag", "lag_is_at_least"):
+        assert {one["group"]: rows[one["group"]][name] for one in expected} == {
+            one["group"]: one[name] for one in expected
+        }
+    assert rows["populous"]["partitions"] == 0
+
+
+def test_a_topic_shows_the_groups_of_its_file(endpoint: Opened) -> None:
+    """Also a group that has only assigned partitions."""
+    names = {row["group"] for row in rows_of(endpoint.ask("/topic.json?topic=orders"))}
+    found = page(endpoint, "/topic?topic=orders")
+    rows = {linked(row): row for row in found.tables()["Groups of the topic"]}
+    assert rows.keys() == names | {fingerprint(name) for name in names} & rows.keys()
+    assert len(rows) == len(names)
+    assert [cell.text for cell in rows["populous"]][2:6] == [f"{MEMBERS:,}", "0", UNKNOWN, UNKNOWN]
 
 
 def test_the_groups_that_are_furthest_behind_come_first(endpoint: Opened) -> None:
@@ -659,7 +691,7 @@ def test_a_file_of_what_is_not_there_is_no_file(endpoint: Opened, world: PageWor
         (f"/group/history.{{}}?group=populous{past}", "group 'populous' was not there as of 20"),
         ("/offset.{}?group=nobody&topic=orders", "topic partition 'orders:0' is not there"),
         ("/offset/history.{}?group=billing&topic=orders&partition=77", "topic partition 'orders:77' is"),
-        (f"/offset.{{}}?group=billing&topic=clicks{past}", "had none within the last day"),
+        (f"/offset.{{}}?group=billing&topic=clicks{past}", "had none in the history"),
         ("/topic.{}?topic=none", "topic 'none' is not there: no group has committed offsets of it"),
     ):
         for ending in ("json", "csv"):

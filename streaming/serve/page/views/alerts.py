@@ -6,6 +6,7 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from streaming.alerts.listing import describe_alerts, describe_evaluation, list_alerts
+from streaming.queries.names import is_pattern
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked
 from streaming.serve.page.listing import Column, Row, listing
@@ -46,9 +47,11 @@ def _columns(asked: Asked) -> list[Column]:
     def about(row: Row) -> Markup | str:
         if row["group"] is not None:
             return cells.link(row["group"], asked.url("/group", group=row["group"]))
-        if row["pattern"] is not None:
+        if row["pattern"] is None:
+            return cells.NOTHING
+        if is_pattern(row["pattern"]) and "[" not in row["pattern"]:  # as in a search
             return cells.link(row["pattern"], asked.url("/groups", q=row["pattern"]))
-        return cells.NOTHING
+        return cells.name(row["pattern"])
 
     def undelivered(row: Row) -> Markup | str:
         return cells.or_nothing(", ".join(row["undelivered"] or ()))

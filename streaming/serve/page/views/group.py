@@ -21,7 +21,7 @@ from streaming.serve.assessment.assessment import retention_ms_of
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
 from streaming.serve.page.assessed import POSITION_ROWS, loaded_groups, position_rows
-from streaming.serve.page.columns import count_column, position_cell
+from streaming.serve.page.columns import committed_as_of_ends, count_column, position_cell
 from streaming.serve.page.commands import commands_of
 from streaming.serve.page.found import GroupFound, group_row_of
 from streaming.serve.page.left_over import leftover_rows
@@ -202,8 +202,7 @@ def _offsets(asked: Asked, found: GroupFound) -> Listing:
         return shown
 
     def committed(row: Row) -> Markup:
-        of_end = row["offset_as_of_ends"]
-        return cells.count(row["committed_offset"] if of_end is None else of_end)
+        return cells.count(committed_as_of_ends(row))
 
     def lag_time(row: Row) -> Markup:
         if row["lag_seconds"] is None and row["lag_seconds_reason"]:

@@ -10,14 +10,15 @@ from markupsafe import Markup
 from streaming.common.times import DAY_MS, HOUR_MS, iso
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.lag.samples import MAX_SAMPLE_AGE_MS
+from streaming.queries.as_of import AsOf
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables, NotFoundError
 from streaming.serve.page.assessed import position_rows
 from streaming.serve.page.charts import Band, Chart, Line, Mark, lines
-from streaming.serve.page.columns import count_column
+from streaming.serve.page.columns import committed_as_of_ends, count_column
 from streaming.serve.page.listing import Column, Listing, Row, listing, python_rows
 from streaming.serve.page.view import Document, Page
-from streaming.serve.page.views.group import find_group, group_found, group_of, not_there
+from streaming.serve.page.views.group import find_group, group_of, not_there
 from streaming.serve.page.views.group_history import readable_since, state_bands, who
 
 SPANS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
@@ -30,9 +31,9 @@ def page(asked: Asked) -> Page:
     group, topic, partition = _key(asked)
     own = _only(topic, partition)
     found = find_group(asked, own)  # it may be gone: its history is not
-    if found.about.is_loading:
-        found = group_found(asked)
     row = _row_of(found.positions, topic, partition)
+    if row is None:
+        document(asked)  # raises `NotFoundError` where there is no file either
     return Page(
         title="Offset",
         template="offset.html",
@@ -44,6 +45,8 @@ def page(asked: Asked) -> Page:
             "topic": topic,
             "partition": partition,
             "row": row,
+            "committed": None if row is None else committed_as_of_ends(row),
+            "is_loading": found.about.is_loading and found.row is None,
             "owner": found.owners().get((topic, partition)),
             "history": asked.url(
                 "/offset/history",
@@ -76,7 +79,7 @@ def history(asked: Asked) -> Page:
         series = tables.lag.lag_over_time(
             [group], own, since=start, until=end, every_ms=every_ms, is_timed=False
         )
-        if not len(steps.rows) and not len(series.rows):
+        if not (len(steps.rows) or len(series.rows) or _is_known(tables, group, own, steps.as_of)):
             raise NotFoundError(
                 f"group {group!r}, topic {topic!r}, partition {partition}: expected an offset that was "
                 f"committed within the last {span}, found none as of {iso(end, 'seconds')}. See Removed."
@@ -133,14 +136,23 @@ def document(asked: Asked) -> Document:
         answer = tables.lag.list_history([group], own, since=tables.at.moment - SPANS[span])
         if not len(answer.rows) and answer.as_of.is_loading:
             raise NotFoundError(not_there(group, answer.as_of))
-        if not len(answer.rows) and not len(of_topics(tables.at.keys([group], among="live"), own)):
+        if not len(answer.rows) and not _is_known(tables, group, own, answer.as_of):
             raise NotFoundError(
                 f"group {group!r}: topic partition '{topic}:{partition}' is not there: it has no committed "
-                f"offset, and had none within the last {span}."
+                "offset, had none in the history, and is not assigned to a member."
             )
         return Document(rows=answer.rows, about=answer.as_of, errors=answer.errors)
 
     return asked.ask(ask, about=group, topics=own)
+
+
+def _is_known(tables: AskedTables, group: str, own: list[TopicPartitions], about: AsOf) -> bool:
+    """Return whether there is an offset, or was one in the history, or its partition is assigned to a member,
+    as far as its offsets partition was read."""
+    if about.is_loading:
+        return False
+    kept = of_topics(tables.at.keys([group], among="history"), own)
+    return len(kept) > 0 or len(tables.lag.list_offsets([group], own, with_owners=True).rows) > 0
 
 
 def _key(asked: Asked) -> tuple[str, str, int]:
@@ -221,10 +233,14 @@ def _log_range(
     places = np.searchsorted(at, moments, side="right") - 1
     until = np.append(at[1:], moments[-1])[places]
     is_known = (places >= 0) & (until - at[places] <= MAX_SAMPLE_AGE_MS)
-    grown = np.interp(moments, at, [row["log_end"] for row in rows])
+    first = rows[0]["log_end"]  # differences are exact as doubles, also those of larger numbers than 2^53
+    grown = np.interp(moments, at, [row["log_end"] - first for row in rows])
     return (
         [rows[place]["log_start"] if place >= 0 else None for place in places.tolist()],
-        [round(end) if known else None for end, known in zip(grown.tolist(), is_known.tolist(), strict=True)],
+        [
+            first + round(end) if known else None
+            for end, known in zip(grown.tolist(), is_known.tolist(), strict=True)
+        ],
     )
 
 

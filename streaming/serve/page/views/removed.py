@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from streaming.common.times import DAY_MS
 from streaming.expiry.cause_names import CAUSES
 from streaming.queries.removed import PRINTED, removed, restorable
+from streaming.queries.reset_csv import names_left_out
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables
 from streaming.serve.page.columns import count_column, group_column, position_column
@@ -46,7 +47,9 @@ def _removed(asked: Asked) -> Document:
         rows = having(found.rows, "group", asked.text("q"))
         if cause := asked.word("cause", CAUSES):
             rows = rows.filter(pc.equal(rows["cause"], cause))
-        lost, remarks = restorable(rows), found.all_remarks()
+        lost = restorable(rows)
+        left_out = names_left_out(lost, one_group=False)
+        remarks = [*found.all_remarks(), *(f"/removed.reset-csv: {one}" for one in left_out)]
         return Document(rows=rows.select(PRINTED.names), about=found.about, lost=lost, remarks=remarks)
 
     return asked.ask(ask)

@@ -159,7 +159,7 @@ def _groups_of(asked: Asked, topic: str, place: int) -> Listing:
         *lag_columns(),
         last_commit_column(asked),
     ]
-    empty = "No group has a committed offset of this topic: its partitions are only assigned."
+    empty = "No group has a committed offset of this topic, or is assigned a partition of it."
     return listing(asked, rows.sort_by("group"), columns, empty=empty, sort="group")
 
 
