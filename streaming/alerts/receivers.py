@@ -266,11 +266,8 @@ def _opener(connected: Callable[[HTTPConnection], None]) -> urllib.request.Opene
             super().connect()
             connected(self)
 
-    class Tls(HTTPSConnection):
-        def connect(self) -> None:
-            connected(self)
-            super().connect()
-            connected(self)
+    class Tls(Plain, HTTPSConnection):
+        """Its `connect` calls that of `HTTPSConnection`."""
 
     class Http(urllib.request.HTTPHandler):
         def http_open(self, req: urllib.request.Request) -> HTTPResponse:

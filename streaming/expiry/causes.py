@@ -31,7 +31,7 @@ from streaming.expiry.cause_names import EXPIRED as EXPIRED
 from streaming.expiry.cause_names import GONE_WHILE_AWAY as GONE_WHILE_AWAY
 from streaming.expiry.cause_names import TOPIC_DELETED as TOPIC_DELETED
 from streaming.expiry.cause_names import UNKNOWN as UNKNOWN
-from streaming.expiry.rules import EXPLICIT, NO_GROUP, UNKNOWN_RULES, expiry
+from streaming.expiry.rules import EXPLICIT, NO_GROUP, UNKNOWN_RULES, expiry, rows_of_groups
 from streaming.model.progress import Retention
 from streaming.model.schemas import KEY, OFFSETS
 from streaming.state.changes import HIDDEN, TOMBSTONED
@@ -60,8 +60,8 @@ class Evidence:
     `offsets` and `groups` (schemas `OFFSETS`, `GROUPS`) are those of the groups of `undecided` rows, as of
     before the batch. `topic_ids` are the current topics, as `Broker.topic_ids` returns them. `stalled` are
     the offsets partitions with an open transaction. `ends` are the greatest source offsets of changes that
-    are not among the rows, by offsets partition. `cut` are the offsets partitions of which the batch did not
-    read all that was there. `now` is in milliseconds.
+    are not among the rows, by offsets partition. `cut` are the offsets partitions that the batch did not
+    read to their known end. `now` is in milliseconds.
     """
 
     offsets: pa.Table
@@ -230,9 +230,8 @@ class _DueTimes:
 
 def _may_change_at(removed: pa.Table, groups: pa.Table, retention: Retention | None) -> Index:
     """Return the latest moment (ms) before the batch at which the rule of each offset can have changed."""
-    found = pc.index_in(removed["group"], value_set=groups["group"].combine_chunks())
-    rows = found.fill_null(len(groups)).to_numpy()
-    changed_at = np.append(to_milliseconds(groups["source_timestamp"]).fill_null(0).to_numpy(), 0)[rows]
+    times = to_milliseconds(groups["source_timestamp"]).fill_null(0).to_numpy()
+    changed_at = np.append(times, 0)[rows_of_groups(removed, groups)]
     latest: Index = np.maximum(changed_at, retention.known_since if retention else 0)
     return latest
 

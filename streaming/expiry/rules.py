@@ -101,7 +101,7 @@ def expiry(
     group stays as it is, or, under one of `UNKNOWN_RULES`, not known. Times past the year 9999 are that
     year's last millisecond.
     """
-    group_rows = _group_rows(offsets, groups)
+    group_rows = rows_of_groups(offsets, groups)
     rules = _rules(offsets, groups, group_rows, stalled)
     committed = _milliseconds(offsets["commit_timestamp"])
     changed_state = np.append(_milliseconds(groups["state_timestamp"]), _NONE)[group_rows]
@@ -123,7 +123,7 @@ def expiry(
     )
 
 
-def _group_rows(offsets: pa.Table, groups: pa.Table) -> Index:
+def rows_of_groups(offsets: pa.Table, groups: pa.Table) -> Index:
     """Return the row of the group of each offset; `len(groups)` where there is none."""
     found = pc.index_in(offsets["group"], value_set=groups["group"].combine_chunks())
     rows: Index = found.fill_null(len(groups)).to_numpy().astype(np.int64)

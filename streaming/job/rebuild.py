@@ -84,14 +84,10 @@ def _delete_aside(live: Tables) -> None:
 
 
 def announce(reader: TopicReader, reason: str) -> Progress:
-    """Commit to the tables that they are being rebuilt, and return their progress; a stop or kill from now on
-    does not lose the reason."""
+    """Commit to the live tables that they are being rebuilt, unless they already contain that, and return
+    their progress; a stop or kill from now on does not lose the reason."""
     reader.tables.create()
-    return _announced(reader, reader.tables.progress(), reason)
-
-
-def _announced(reader: TopicReader, progress: Progress, reason: str) -> Progress:
-    """Commit to the live tables that they are being rebuilt, unless they already contain that."""
+    progress = reader.tables.progress()
     if progress.rebuild is not None:
         return progress
     now = now_ms()
@@ -177,8 +173,8 @@ def _taken_up(reader: TopicReader, live: Tables, generation: int, topic: TopicNo
 def _progress_if_readable(tables: Tables) -> Progress:
     """Return the progress of tables that may be partly deleted; a fresh one if they contain none.
 
-    Whoever wrote it: a job that continues the rebuild of another one becomes the writer later. A storage that
-    fails looks like tables that are partly deleted, so a failure is not trusted at once.
+    The progress may be of another writer: a job that continues its rebuild becomes the writer later. Partly
+    deleted tables raise the same errors as a storage that fails, so a failed reading is repeated once.
     """
     try:
         return retried(OffsetlakeError, replace(tables, names={}).progress_if_any, attempts=2)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 from uuid import uuid4
@@ -285,8 +285,7 @@ class BatchWriter:
             raise RebuildNeededError(reason)
         is_first = self.progress.query_id is None
         rows, clamped = change_rows(results.changes, sequence=begun.sequence, batch_time=begun.batch_time)
-        cut = {number for number, end in positions.items() if end < _known_end(self.progress, number)}
-        rows = self._with_causes(rows, results.written.ends, cut, begun)
+        rows = self._with_causes(rows, results.written.ends, positions, begun)
         count = len(rows) + results.written.rows
         sequence = begun.sequence if count else progress.sequence
         failed, clamped_failed = quarantine_rows(
@@ -312,12 +311,12 @@ class BatchWriter:
         self.progress = after
 
     def _with_causes(
-        self, changes: pa.Table, ends: Mapping[int, int], cut: Collection[int], begun: BatchToWrite
+        self, changes: pa.Table, ends: Mapping[int, int], positions: Mapping[int, int], begun: BatchToWrite
     ) -> pa.Table:
         """Add the causes of removals; reads tables and metadata only if these may decide.
 
-        `ends` are the greatest source offsets of changes in files, by offsets partition. `cut` are the
-        offsets partitions of which the batch did not read all that was there.
+        `ends` are the greatest source offsets of changes in files, and `positions` the ends of the batch, by
+        offsets partition.
         """
         retention = self.progress.retention
         now = max(self._clock(), begun.batch_time)  # else tasks may have written rows that matter
@@ -335,7 +334,7 @@ class BatchWriter:
             stalled=_stalled(self.progress),
             now=now,
             ends=ends,
-            cut=cut,
+            cut={number for number, end in positions.items() if end < _known_end(self.progress, number)},
         )
         return with_causes(changes, evidence)
 

@@ -34,7 +34,7 @@ class Ends:
     """Log ends of n rows. `at` is the moment of each end (ms; `NONE`: there is none): the time of the
     newest sample up to a moment (`of`), or the moment itself (`around`). `until` is the time of the newest
     sample used (ms). `is_known` is false where samples are too old or of another topic of that name.
-    `topic_ids` are those of the samples (`id_numbers`)."""
+    `topic_ids` are the topic ids in the samples (`id_numbers`)."""
 
     at: Index
     until: Index
@@ -57,9 +57,9 @@ class Ends:
         """Find the newest sample of each of n rows (topic, partition) up to its moment (ms); with `numbers`
         (n) there is a moment for each of n row numbers instead.
 
-        `samples` (topic, topic_id, partition, sampled_at, log_end) come in any order. Samples of a topic with
-        another id than `topic_ids` (n `id_numbers`) do not count; None: than those of the rows, which may
-        have a column topic_id.
+        `samples` (topic, topic_id, partition, sampled_at, log_end) come in any order. `topic_ids` are the
+        topic ids of the rows (n `id_numbers`; None: of their column topic_id, if there is one). Samples with
+        another id do not count.
         """
         held = Samples.of(samples)
         newest = held.newest_until(held.places.codes_of(rows)[numbers], moments)

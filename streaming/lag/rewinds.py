@@ -84,8 +84,8 @@ def lasting(
     `rewinds` are in the order of the log, with the columns that `with_who` needs, `KEY`, committed_offset,
     committed_at, written_at, offset_before, before_at, and the topic ids that `is_of_other_log` needs.
     `commits` (schema `COMMITTED`) are the later commits of their groups. `read_until` (n ms) are the moments
-    up to which all commits are known, by the clock of the job, as written_at: that of the coordinator
-    (committed_at) may differ.
+    up to which all commits are known. They and written_at are by the clock of the job, committed_at is by the
+    clock of the coordinator, which may differ.
 
     Neither part has rewinds that were made up for within `after_ms`, because consumers that take over
     partitions repeat some offsets, nor those of a topic that was recreated in between (`over_time`: the ids

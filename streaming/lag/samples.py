@@ -3,9 +3,10 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -220,8 +221,11 @@ def id_numbers(ids: pa.ChunkedArray) -> Index:
     return own
 
 
-def may_be_same_id(one: Index, other: Index) -> Mask:
-    """Return for n pairs of topic ids (`id_numbers`) whether they do not differ."""
+_Ids = npt.NDArray[np.signedinteger[Any]]
+
+
+def may_be_same_id(one: _Ids, other: _Ids) -> Mask:
+    """Return for n pairs of topic ids (as numbers; `NONE`: null) whether they do not differ."""
     may: Mask = (one == NONE) | (one == other) | (other == NONE)
     return may
 

@@ -39,7 +39,7 @@ def reason_to_rebuild(progress: Progress, topic: TopicNow) -> str | None:
     """Return why tables with this progress cannot be updated by reading on; None if they can, as far as the
     leaders that answered show.
 
-    A reason in the tables stays: it may be one that nobody can find again, such as a jump of the clock.
+    A reason that the tables contain is returned first: a jump of the clock cannot be detected again.
     If the retention of tombstones was changed meanwhile, the shorter one counts.
     """
     if progress.rebuild is not None:

@@ -90,7 +90,7 @@ class TopicWatch:
     def reason_of_clock(self) -> str | None:
         """Return why tombstones may have been missed if the clock has jumped since the last call, else None.
 
-        Nobody can find this reason again: the caller must commit it, or act on it.
+        The next call does not return the reason again: the caller must commit it, or act on it.
         """
         jumped_ms = self._pace.jumped_ms()
         if jumped_ms <= self._kept_ms:

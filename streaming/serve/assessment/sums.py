@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from streaming.common.arrays import Index, Mask, begins_run, numbers_or, to_mask
 from streaming.lag.log_ranges import lag_of
+from streaming.lag.samples import may_be_same_id
 from streaming.serve.assessment.assessment import NO_LAG, Assessment, Positions
 from streaming.serve.memory.names import NONE
 from streaming.serve.memory.snapshot import MemorySnapshot
@@ -162,7 +163,7 @@ class Summed:
         columns, ends = self.assessment.snapshot.offsets.columns, self.assessment.snapshot.topics.ends
         starts, offsets = ends.log_start[columns.place], columns.committed_offset
         ids, sampled = columns.topic_id, ends.sample_id[columns.place]
-        is_same_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
+        is_same_log = may_be_same_id(ids, sampled)
         is_below = (starts != NONE) & columns.was_readable & (offsets < starts) & is_same_log
         return self.runs.count(is_below), self.runs.largest(np.where(is_below, lag_of(starts, offsets), 0))
 

@@ -200,7 +200,7 @@ def _rows_in_topic(
 
 
 def _found(ascending: Index | Int32, numbers: Index) -> Index:
-    """Return the indexes of those of n numbers that are in an ascending column."""
+    """Return the places of n numbers in an ascending column, without the numbers that it lacks."""
     if not len(ascending):
         return np.empty(0, np.int64)
     wanted = numbers.astype(ascending.dtype)  # else all of the column would be cast

@@ -16,7 +16,7 @@ import pyarrow as pa
 from streaming.alerts.listing import ALERT_LIST
 from streaming.common.arrays import Index, Mask, no_rows
 from streaming.common.partitions import offsets_partition
-from streaming.lag.samples import MAX_SAMPLE_AGE_MS
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS, may_be_same_id
 from streaming.model.completeness import Completeness, all_partitions, loading_in
 from streaming.model.progress import Progress
 from streaming.queries.as_of import partition_count
@@ -246,7 +246,7 @@ class MemorySnapshot:
             found.append(start + np.flatnonzero(is_beyond))
         beyond = np.concatenate(found)
         own, sampled = columns.topic_id[beyond], ends.sample_id[columns.place[beyond]]
-        is_of_log = (own == sampled) | (own == NONE) | (sampled == NONE)
+        is_of_log = may_be_same_id(own, sampled)
         is_newer = columns.written_at[beyond] > ends.sampled_at[columns.place[beyond]]
         beyond = beyond[is_of_log & is_newer]
         np.maximum.at(end_offsets, columns.place[beyond], columns.committed_offset[beyond])

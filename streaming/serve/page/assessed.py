@@ -14,7 +14,7 @@ from streaming.expiry.rules import UNKNOWN_RULES
 from streaming.lag.health import PARTITION_HEALTH
 from streaming.lag.health_rules import STATUSES
 from streaming.lag.log_ranges import LAG
-from streaming.lag.samples import MAX_SAMPLE_AGE_MS
+from streaming.lag.samples import MAX_SAMPLE_AGE_MS, may_be_same_id
 from streaming.lag.summary import clipped_sums
 from streaming.model.schemas import KEY, TIMESTAMP
 from streaming.serve.assessment.assessment import EXPIRY_RULES, NO_LAG, WORDS, Assessment
@@ -243,7 +243,7 @@ def position_rows(assessment: Assessment, group: int) -> pa.Table:
     lags, of_ends = held["lag"], held["offset_as_of_ends"]
     ids = np.append(columns.topic_id.astype(np.int64), np.full(len(bare), NONE))
     sampled = topics.ends.sample_id[places]
-    is_own_log = (ids == sampled) | (ids == NONE) | (sampled == NONE)
+    is_own_log = may_be_same_id(ids, sampled)
     is_sampled = is_own_log & (assessment.moment - topics.ends.sampled_at[places] <= MAX_SAMPLE_AGE_MS)
     is_exact = (lags != NO_LAG) & (lags != _LARGEST) & (of_ends != NO_LAG)  # the largest lag is a clipped one
     ends = np.where(is_exact, lags + of_ends, topics.ends.log_end[places])

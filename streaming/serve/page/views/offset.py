@@ -233,7 +233,7 @@ def _log_range(
     places = np.searchsorted(at, moments, side="right") - 1
     until = np.append(at[1:], moments[-1])[places]
     is_known = (places >= 0) & (until - at[places] <= MAX_SAMPLE_AGE_MS)
-    first = rows[0]["log_end"]  # differences are exact as doubles, also those of larger numbers than 2^53
+    first = rows[0]["log_end"]  # subtracted, since doubles are exact up to 2^53 only
     grown = np.interp(moments, at, [row["log_end"] - first for row in rows])
     return (
         [rows[place]["log_start"] if place >= 0 else None for place in places.tolist()],
