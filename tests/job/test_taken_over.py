@@ -20,7 +20,7 @@ from table_batches import append, group, heartbeat, offset
 from streaming.alerts.episodes import Episode, Finding
 from streaming.alerts.table import AlertTable
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS
-from streaming.job.rebuild import _announced
+from streaming.job.rebuild import announce
 from streaming.maintenance.lease import LEASE_TRANSACTION
 from streaming.maintenance.maintenance import maintain
 from streaming.model.errors import OffsetlakeError
@@ -154,7 +154,7 @@ def rebuild(tables: Tables) -> None:
 
 def announcement(tables: Tables) -> None:
     reader: Any = type("Reader", (), {"tables": tables})
-    _announced(reader, tables.progress(), "requested")
+    announce(reader, "requested")
 
 
 def alert(tables: Tables) -> None:

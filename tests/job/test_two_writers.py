@@ -15,7 +15,7 @@ from storage_faults import answer_lost_of, before_commit_to, no_file_larger_than
 from test_writer import ENDS, Job, results, set_offset
 
 from streaming.job.change_over import change_over
-from streaming.job.rebuild import _announced
+from streaming.job.rebuild import announce
 from streaming.job.writer import BatchWriter, ChangesCommitter
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
@@ -48,7 +48,7 @@ def batch(job: Job) -> Callable[[], Any]:
 
 def announcement_of_a_rebuild(job: Job) -> Callable[[], Any]:
     reader: Any = SimpleNamespace(tables=job.tables)  # all that is needed of one
-    return partial(_announced, reader, job.tables.progress(), "requested")
+    return partial(announce, reader, "requested")
 
 
 def end_of_a_rebuild(job: Job) -> Callable[[], Any]:

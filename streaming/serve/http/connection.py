@@ -78,6 +78,7 @@ class LimitedConnection(H11Protocol):
         self._unsent = 0
         self._sent_at = self._answered_since = monotonic()
         self._answer: object = None
+        self._is_rejected = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -92,7 +93,9 @@ class LimitedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Note when a request begins."""
+        """Note when a request begins; ignore the rest of a rejected one."""
+        if self._is_rejected:
+            return
         if self._waits_since is None and not self._is_answering:
             self._waits_since = monotonic()
         super().data_received(data)
@@ -127,12 +130,28 @@ class LimitedConnection(H11Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Reject an invalid request, and close the connection."""
+        """Reject an invalid request, and wait for the client to close the connection, at most `head_s`.
+
+        A socket that is closed while it has unread bytes resets the connection, and the client may lose the
+        response (RFC 9112, 9.6).
+        """
         longest = self._listener.limits.head_bytes
         of_login = self._listener.login_bytes
         but = f"; only POST /login has a body, of at most {of_login} bytes" if of_login else ""
-        expected = f"expected a request without a body, and of at most {longest} bytes{but}\n"
-        super().send_400_response("" if self._requests.is_head else expected)
+        expected = f"expected a request without a body, and of at most {longest} bytes{but}\n".encode()
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", str(len(expected)).encode()),
+            (b"connection", b"close"),
+        ]
+        response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        body = [] if self._requests.is_head else [h11.Data(data=expected)]
+        for event in (response, *body, h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self._is_rejected = True
+        self._waits_since = monotonic()
+        if self.transport.can_write_eof():  # TLS cannot
+            self.transport.write_eof()
 
     def on_response_complete(self) -> None:
         """Wait for the next request, as long as uvicorn keeps idle connections open."""

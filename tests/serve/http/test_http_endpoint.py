@@ -338,6 +338,29 @@ def test_a_request_with_a_body_gets_one_answer_and_no_other_is_read(endpoint: Op
     assert endpoint.said == []
 
 
+def test_a_client_that_still_sends_its_body_reads_the_rejection(endpoint: Opened) -> None:
+    with endpoint.connect() as client:
+        client.sendall(b"POST /metrics HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2000000\r\n\r\n")
+        time.sleep(0.2)  # until it is rejected
+        for _ in range(20):
+            client.sendall(b"x" * 100_000)
+        assert b"expected a request without a body" in ends(client)
+    assert endpoint.said == []
+
+
+def test_who_never_ends_a_rejected_request_loses_the_connection(tables: Tables) -> None:
+    with opened(tables, limits=quick(head_s=0.5)) as endpoint, endpoint.connect() as client:
+        began = time.monotonic()
+        client.sendall(
+            b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\nPOST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n"
+        )
+        with suppress(OSError):
+            while time.monotonic() - began < 10:
+                client.sendall(b"x")
+                time.sleep(0.1)
+        assert time.monotonic() - began < 5
+
+
 def test_no_body_may_be_said_to_have_no_bytes(endpoint: Opened) -> None:
     assert endpoint.ask("/healthz", Content_Length="0").status == 200
     assert endpoint.ask("/healthz", "POST", Content_Length="0").status == 405

@@ -76,6 +76,23 @@ def test_cookies_are_secure(endpoint: Opened, credentials: Credentials) -> None:
     assert "; Secure" in cookie
 
 
+def test_a_client_that_still_sends_its_body_reads_the_rejection(
+    endpoint: Opened, credentials: Credentials
+) -> None:
+    port = endpoint.endpoint.port
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=credentials.trusting())
+    connection.putrequest("POST", "/metrics")
+    connection.putheader("Content-Length", "2000000")
+    connection.endheaders()
+    time.sleep(0.2)  # until it is rejected
+    for _ in range(20):
+        connection.send(b"x" * 100_000)
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["connection"]) == (400, "close")
+    assert b"expected a request without a body" in answer.read()
+    connection.close()
+
+
 def test_plain_requests_are_not_answered(endpoint: Opened) -> None:
     with endpoint.connect() as plain:
         plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -49,10 +49,7 @@ def post(
         sent = {"Content-Type": FORM, **{name.replace("_", "-"): value for name, value in headers.items()}}
         connection.request("POST", path, urlencode(fields).encode() if body is None else body, sent)
         answer = connection.getresponse()
-        said = b""
-        with suppress(ConnectionResetError):  # by a server that refuses a request before its body has come
-            said = answer.read()
-        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, said)
+        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
     finally:
         connection.close()
 
