@@ -524,7 +524,9 @@ def test_a_copy_of_the_topic_is_not_sampled(broker: LocalBroker, spark: SparkSes
     bootstrap = broker.bootstrap_servers
     job = RunningJob(spark, bootstrap, tmp_path, topic="copied")
     kafka.create_topics(bootstrap, {"copied": 1})
-    assert job.reader(threading.Event()).log_end_samplers(job.tables) == []
+    with job.reader(threading.Event()) as reader:
+        assert reader.log_end_samplers(job.tables) == []
     own = RunningJob(spark, bootstrap, tmp_path)
     kafka.ensure_offsets_topic(bootstrap)
-    assert len(own.reader(threading.Event()).log_end_samplers(own.tables)) == 1
+    with own.reader(threading.Event()) as reader:
+        assert len(reader.log_end_samplers(own.tables)) == 1

@@ -140,8 +140,8 @@ def crashed_job(spark: SparkSession, tmp_path: Path) -> CrashedJob:
         for partition, of_partition in enumerate(records):
             kafka.produce_raw(bootstrap, topic, of_partition, partition=partition)
         job = RunningJob(spark, bootstrap, tmp_path, topic=topic)
-        with pytest.raises(OffsetlakeError):
-            follow(job.reader(threading.Event(), on_batch=crash), once=True)
+        with pytest.raises(OffsetlakeError), job.reader(threading.Event(), on_batch=crash) as reader:
+            follow(reader, once=True)
         return job
 
     return make

@@ -153,7 +153,8 @@ def test_a_rebuild_that_is_interrupted_is_taken_up_again_and_shows_nothing_half(
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 7)])
     stop = threading.Event()
     job.reports.clear()
-    assert not rebuild(job.reader(stop, on_batch=lambda _report: stop.set()), ASKED_FOR)
+    with job.reader(stop, on_batch=lambda _report: stop.set()) as reader:
+        assert not rebuild(reader, ASKED_FOR)
 
     assert committed(job) == {"a": 1, "b": 2}
     noted = job.tables.progress().rebuild
@@ -169,7 +170,8 @@ def test_a_rebuild_that_is_interrupted_is_taken_up_again_and_shows_nothing_half(
 def interrupted(job: RunningJob, expected: dict[str, int]) -> None:
     """Rebuild the tables of a job until its first batch is there, and stop."""
     stop = threading.Event()
-    assert not rebuild(job.reader(stop, on_batch=lambda _report: stop.set()), ASKED_FOR)
+    with job.reader(stop, on_batch=lambda _report: stop.set()) as reader:
+        assert not rebuild(reader, ASKED_FOR)
     assert committed(job) == expected
     assert job.tables.aside().progress().partitions[0].position > 0
 
@@ -262,7 +264,8 @@ def test_a_lost_checkpoint_is_recreated_on_request(make_job: JobFactory, tmp_pat
     with pytest.raises(MisuseError, match=r"checkpoint/0/state.* A checkpoint cannot be moved"):
         moved.run_once()
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 2)])
-    rebuild_as_asked(job.reader(threading.Event()))
+    with job.reader(threading.Event()) as reader:
+        rebuild_as_asked(reader)
     assert committed(job) == {"a": 2}
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 3)])
     job.run_once()
@@ -280,7 +283,8 @@ def test_an_offset_that_was_due_while_the_job_was_away_has_probably_expired(
     job.run_once()
     for group in ("rebuilt-due", "rebuilt-not-due"):
         kafka.delete_offsets(job.bootstrap, group, [("due", 0)])
-    rebuild_as_asked(job.reader(threading.Event()))
+    with job.reader(threading.Event()) as reader:
+        rebuild_as_asked(reader)
     rows = job.tables.read_changes().to_pylist()
     causes = {row["group"]: row["cause"] for row in rows if row["topic"] == "due" and row["op"] == "remove"}
     assert causes == {"rebuilt-due": EXPIRED, "rebuilt-not-due": GONE_WHILE_AWAY}

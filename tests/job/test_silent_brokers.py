@@ -264,17 +264,17 @@ def test_what_is_asked_before_reading_is_asked_until_it_is_answered(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition(TOPIC, 0, 3)]).values():
         future.result(20)
-    reader = job.reader(threading.Event())
-    reading = threading.Thread(target=lambda: follow(reader, once=True))
-    with frozen(running):
-        reading.start()
-        kafka.wait_until(
-            lambda: any(line.endswith("Waiting for the brokers.") for line in said), "it", timeout_s=30
-        )
-        kafka.wait_until(
-            lambda: job.tables.progress().partitions[0].unanswered_since is not None, "it to be shown"
-        )
-    reading.join(90)
+    with job.reader(threading.Event()) as reader:
+        reading = threading.Thread(target=lambda: follow(reader, once=True))
+        with frozen(running):
+            reading.start()
+            kafka.wait_until(
+                lambda: any(line.endswith("Waiting for the brokers.") for line in said), "it", timeout_s=30
+            )
+            kafka.wait_until(
+                lambda: job.tables.progress().partitions[0].unanswered_since is not None, "it to be shown"
+            )
+        reading.join(90)
     assert not reading.is_alive()
     assert committed(job) == {"stays": 2}
     assert job.tables.progress().generation == 1

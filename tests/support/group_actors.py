@@ -89,7 +89,7 @@ def assert_tables_say(tables: Tables, answers: dict[str, dict[str, Any]]) -> Non
         for field, answer in group.items()
         if (ours := as_answered(rows[name][OURS.get(field, field)], answer)) != in_order(answer)
     }
-    assert differences == {}
+    assert not differences, differences
 
 
 def without_forgotten(

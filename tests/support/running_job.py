@@ -1,7 +1,8 @@
 """Runs the real job in a test: on the shared Spark session, against a real broker, into real tables."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from streaming.brokers.broker import Broker
 from streaming.job.follow import follow
 from streaming.job.reading import TopicReader
 from streaming.job.reporter import BatchReport, Reporter
+from streaming.job.sole_writer import sole_writer
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
 from streaming.tables.tables import Tables
@@ -55,13 +57,14 @@ class RunningJob:
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:
         """Run until `stop` is set."""
-        with logged(into=self.said):
-            follow(self.reader(stop), once=once)
+        with logged(into=self.said), self.reader(stop) as reader:
+            follow(reader, once=once)
 
+    @contextmanager
     def reader(
         self, stop: threading.Event, *, on_batch: Callable[[BatchReport], None] = lambda _report: None
-    ) -> TopicReader:
-        """What reads the topic, made again as at each start."""
+    ) -> Iterator[TopicReader]:
+        """Yield a new reader of the topic, the only writer of the tables, as at each start."""
 
         def report(report: BatchReport) -> None:
             self.reports.append(report)
@@ -71,4 +74,5 @@ class RunningJob:
         facts = broker.wait_for_topic(lambda: False)
         assert facts is not None
         listener = Reporter(report, self.said.append)
-        return TopicReader(self.spark, self.settings, broker, facts, listener, stop)
+        with sole_writer(self.settings, stop, waiting=lambda _text: nullcontext()) as name:
+            yield TopicReader(self.spark, self.settings, broker, facts, listener, stop, name)

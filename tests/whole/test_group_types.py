@@ -139,6 +139,16 @@ def settled(actors: GroupActors, wanted: Wanted) -> dict[str, dict[str, Any]]:
     return seen[-1]
 
 
+def assert_tables_follow(job: RunningJob, actors: GroupActors, wanted: Wanted) -> None:
+    """Compare the tables with the broker's answers, once these are the same before and after a reading."""
+    for _ in range(5):
+        answers = settled(actors, wanted)
+        tables = job.run_once()
+        if actors.groups() == answers:
+            return assert_tables_say(tables, answers)
+    raise AssertionError("the groups changed whenever the job was reading")
+
+
 def test_the_groups_table_equals_what_the_broker_lists_and_describes(
     quick_broker: LocalBroker,
     kafka_version: KafkaVersion,
@@ -162,8 +172,7 @@ def test_the_groups_table_equals_what_the_broker_lists_and_describes(
     if "upgraded" in while_there:
         kafka.wait_until(lambda: is_stable(actors, "upgraded"), "the classic member", timeout_s=20)
         actors.join("upgraded-new", "consumer", "upgraded", "orders")
-    answers = settled(actors, while_there)
-    assert_tables_say(job.run_once(), answers)
+    assert_tables_follow(job, actors, while_there)
     if kafka_version.has(Feature.SUBSCRIPTION_PATTERNS):  # else the tool has less to print
         printed = members_of(job)
         assert printed == printed_members(consumer_groups, bootstrap, {member.group for member in printed})
@@ -174,14 +183,13 @@ def test_the_groups_table_equals_what_the_broker_lists_and_describes(
     if "upgraded" in while_there:
         actors.leave("upgraded-new")
     actors.delete(["simple"])
-    answers = settled(actors, after)
-    assert_tables_say(job.run_once(), answers)
+    assert_tables_follow(job, actors, after)
 
     actors.delete(sorted(after.keys() - AFTER_DELETIONS.keys()))
     kind = "consumer" if kafka_version.has(Feature.CONSUMER_PROTOCOL) else "classic"
     actors.join("classic-3", kind, "classic", "orders")
-    answers = settled(actors, possible(AFTER_DELETIONS | {"classic": (kind, "Stable", 1)}, kafka_version))
-    assert_tables_say(job.run_once(), answers)
+    at_the_end = possible(AFTER_DELETIONS | {"classic": (kind, "Stable", 1)}, kafka_version)
+    assert_tables_follow(job, actors, at_the_end)
 
 
 def members_of(job: RunningJob) -> set[PrintedMember]:
