@@ -133,6 +133,8 @@ class Broker:
         else `TopicMissingError`; None: as long as it likes, since Kafka creates it at the first commit. That
         is logged once, and `waiting` says what is waited for.
         """
+        if give_up():
+            return None
         source = self._source
         servers, pause_ms = source.bootstrap_servers, source.topic_poll_every_ms
         began = time.monotonic()

@@ -3,15 +3,13 @@
 import itertools
 import logging
 import os
-import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -175,22 +173,3 @@ def _explained(settings: Settings) -> Iterator[None]:
         if ended := end_of_jvm(error):
             raise JobFailedError(f"running the job failed: {ended} {log}") from error
         raise JobFailedError(f"{as_failure('running the job', error)} {hint}") from error
-
-
-@contextmanager
-def stop_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Set `stop` on Ctrl-C and SIGTERM; a second Ctrl-C raises `KeyboardInterrupt`."""
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.set()
-
-    previous: Mapping[int, Any] = {
-        number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -17,7 +17,7 @@ from streaming.state.stored import MIXED
 
 _POLL_S: Final = 0.2
 _POLLS_PER_QUESTION: Final = 10  # asking the JVM whether a query runs costs more
-_STOP_LIMIT_S: Final = 120.0  # for a batch to end
+_STOP_LIMIT_S: Final = 90.0  # for a batch to end; service managers wait 120 s for all that a stop does
 _IDLE_LIMIT_S: Final = 5.0  # for a batch to begin, which is then rejected
 _BATCHES_UNTIL_FORGOTTEN: Final = 100  # closed sockets; by then they take 50 kB in the JVM
 _DATA_LOSS: Final = "Some data may have been lost because they are not available in Kafka any more"

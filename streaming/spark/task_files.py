@@ -2,6 +2,9 @@
 
 import json
 from dataclasses import asdict
+from functools import cache
+from importlib.metadata import version
+from socket import gethostname
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -10,6 +13,7 @@ from pyspark import SparkContext, TaskContext
 
 from streaming.expiry.causes import ends_of, undecided, without_evidence
 from streaming.model.batch_to_write import BatchToWrite, WrittenRows
+from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.settings.kinds import MIB
 from streaming.settings.storage import resolved_options
@@ -32,14 +36,30 @@ _BATCH: Final = "offsetlake.batch"
 
 def announce(batch: BatchToWrite, context: SparkContext) -> None:
     """Let the tasks of the next actions of this thread write rows of this batch."""
-    context.setLocalProperty(_BATCH, json.dumps(asdict(batch)))
+    context.setLocalProperty(_BATCH, json.dumps({"release": _release(), "batch": asdict(batch)}))
 
 
 def announced() -> BatchToWrite | None:
-    """Return the batch whose rows this task may write; None: all go to the driver."""
+    """Return the batch whose rows this task may write; None: all go to the driver.
+
+    Raises `OffsetlakeError` if the driver runs another release, which may replay records in another way.
+    """
     task = TaskContext.get()
     text = None if task is None else task.getLocalProperty(_BATCH)
-    return None if text is None else BatchToWrite(**json.loads(text))
+    if text is None:
+        return None
+    values = json.loads(text)
+    if values["release"] != _release():
+        raise OffsetlakeError(
+            f"replaying records: expected offsetlake {values['release']}, as on the driver, found "
+            f"{_release()} on {gethostname()}. Install the same release on all machines."
+        )
+    return BatchToWrite(**values["batch"])
+
+
+@cache
+def _release() -> str:
+    return version("offsetlake")
 
 
 class TaskFiles:

@@ -111,7 +111,7 @@ _COMMITTED_WITHIN_MS: Final = 30 * MINUTE_MS
 
 
 class LateCommitError(OffsetlakeError):
-    """The process was suspended between writing files and committing them."""
+    """The time between writing files and committing them was too long."""
 
 
 @contextmanager
@@ -183,8 +183,9 @@ class NewFiles:
             raise LateCommitError(
                 f"writing to {table.table_uri}: expected to commit new files within "
                 f"{_COMMITTED_WITHIN_MS // MINUTE_MS} minutes, found them {age // MINUTE_MS} minutes old. "
-                "This process was suspended, or its clock has jumped. Nothing was committed, and nothing is "
-                "lost: start it again."
+                "This process was suspended, its clock has jumped, or writing took that long. Nothing was "
+                "committed, and nothing is lost: start it again. If the error returns, set a smaller "
+                "max_records_per_batch and run `offsetlake rebuild`."
             )
         self._paths = []
         commit_files(table, self._added, removed, commit)

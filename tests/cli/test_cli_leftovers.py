@@ -123,8 +123,9 @@ def test_names_time_and_topics_choose(leftovers: Any) -> None:
     ("arguments", "said"),
     [
         (["--idle", "soon"], "--idle: expected a duration"),
-        (["--commands", "--as-of", "1m"], "--commands: expected neither --as-of nor --output"),
-        (["--commands", "--output", "json"], "--commands: expected neither --as-of nor --output"),
+        (["--commands", "--as-of", "1m"], "--commands: expected no --as-of"),
+        (["--commands", "--output", "json"], "--commands: expected neither --output, --wide nor --utc"),
+        (["--commands", "--wide"], "--commands: expected neither --output, --wide nor --utc"),
         (["--bootstrap-server", "a:1"], "--bootstrap-server: expected --commands beside it"),
         (["--command-config", "f"], "--command-config: expected --commands beside it"),
         (["--commands", "--command-config", "a\n"], "a shell drops line ends"),

@@ -125,6 +125,19 @@ def test_what_libraries_log_is_not_for_users(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "library"),
+    [("run", "confluent_kafka"), ("serve --no-http --kafka 127.0.0.1:0", "_asyncio")],
+)
+def test_a_signal_while_libraries_are_loaded_is_not_lost(tmp_path: Path, command: str, library: str) -> None:
+    with running(*command.split(), cwd=tmp_path) as process:
+        memory = Path(f"/proc/{process.pid}/maps")
+        kafka.wait_until(lambda: library in memory.read_text(), library)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, output(tmp_path)
+    assert untimed(output(tmp_path))[-1] == "stopped"
+
+
 def test_client_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "client.properties").write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\n"

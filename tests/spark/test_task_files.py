@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from streaming.model.progress import Retention
 from streaming.packing.by_shard import pack_by_shard
 from streaming.packing.shards import Shards
 from streaming.settings.secrets import Secret
-from streaming.spark import query
+from streaming.spark import query, task_files
 from streaming.spark.processor import ReplayShard
 from streaming.spark.udfs import BLOCK_TYPE
 from streaming.tables.tables import Tables
@@ -224,11 +225,11 @@ def dying(marker: str, is_killed: bool, *arguments: Any) -> ReplayShard:
 def test_a_batch_that_spark_runs_again_after_the_commit_is_compared_and_leaves_no_files(world: Query) -> None:
     world.add(*many())
     world.run()
-    version, files = world.tables.delta("changes").version(), parquet_files(world.tables.root)
+    before, files = world.tables.delta("changes").version(), parquet_files(world.tables.root)
     (world.folder / "checkpoint" / "commits" / "0").unlink()
     (world.folder / "checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
     world.run()
-    assert world.tables.delta("changes").version() == version
+    assert world.tables.delta("changes").version() == before
     assert parquet_files(world.tables.root) == files
     world.add(commit(1, key(1), committed_offset=2))
     world.run()
@@ -275,6 +276,19 @@ def test_a_removal_gets_its_cause_beside_many_rows_that_tasks_write(world: Query
     assert len(world.offsets()) == 2 * MANY - 1
 
 
+def test_an_executor_with_another_release_replays_nothing(
+    world: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add(commit(1, key(1), committed_offset=1))
+    monkeypatch.setattr(task_files, "_release", lambda: "9.9.9")  # in the driver alone
+    with pytest.raises(StreamingQueryException):
+        world.run()
+    assert world.failure is not None
+    said = str(as_failure("running the query", world.failure))
+    assert f"expected offsetlake 9.9.9, as on the driver, found {version('offsetlake')} on " in said
+    assert world.tables.progress().sequence == 0
+
+
 def test_secrets_of_the_storage_are_in_nothing_that_spark_shows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +312,7 @@ def test_secrets_of_the_storage_are_in_nothing_that_spark_shows(
     conf = [*spark.sparkContext.getConf().getAll()]
     assert len(world.offsets()) == 1
     [announced] = [json.loads(text) for text in seen if "storage_options" in text]
-    assert announced["storage_options"] == {
+    assert announced["batch"]["storage_options"] == {
         "aws_region": "eu",
         "aws_access_key_id": "${env:THE_KEY}",
         "aws_secret_access_key": "${env:_OFFSETLAKE_STORAGE_OPTION_AWS_SECRET_ACCESS_KEY}",

@@ -55,9 +55,10 @@ def alerts(
     """List open alerts, or evaluate the rules once.
 
     A running job evaluates the rules by itself: --evaluate then only reports the time of the last evaluation.
-    While the job is down, or has not read everything, alerts about groups neither open nor close (exceptions:
-    docs/alerts.md); standard error shows this. With --evaluate and --bootstrap-server or --command-config,
-    the command requests log start offsets from the brokers, for the rule offset_below_log_start.
+    While the job has been down for more than 3 minutes, or has not read everything, alerts about groups
+    neither open nor close (exceptions: docs/alerts.md); standard error shows this. With --evaluate and
+    --bootstrap-server or --command-config, the command requests log start offsets from the brokers, for the
+    rule offset_below_log_start.
 
     \b
       offsetlake alerts

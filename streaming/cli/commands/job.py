@@ -20,6 +20,7 @@ from streaming.cli.options import (
     source_topic_option,
     table_root_option,
 )
+from streaming.cli.signals import stop_on_signals
 from streaming.common.times import parse_duration_ms
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.client_names import unknown_names
@@ -64,7 +65,7 @@ def run(once: bool, **options: Any) -> None:
       offsetlake run --bootstrap-server localhost:9092
       offsetlake run --command-config client.properties --table-root s3://lake/offsets
       offsetlake run --once          # read to the current end, then exit
-      offsetlake run --master spark://spark:7077 --checkpoint s3a://lake/checkpoint
+      offsetlake run --master spark://spark:7077 --checkpoint s3a://lake/checkpoint --table-root s3://lake/offsets
       offsetlake run --log-format json
     """
 
@@ -113,7 +114,8 @@ def _as_job(
     from streaming.cli.console import Console
 
     stop = threading.Event()
-    with Console(log_format) as console:
+    # first: the kernel drops signals of a first process of a container (PID 1) that has no handler
+    with Console(log_format) as console, stop_on_signals(stop):
         with _failing():
             settings = settings_of(config, command_config, **options)
         if show_settings:
@@ -124,10 +126,9 @@ def _as_job(
         exposed = exposed_secrets(settings, config, command_config)
         for sentence in (*unknown_names(settings.source.client), *exposed):
             _log.warning(sentence)
-        with _failing(), console.waiting("loading Spark"):
-            from streaming.job.reporter import Reporter
-            from streaming.job.run import stop_on_signals
-        with _failing(), stop_on_signals(stop):
+        with _failing():
+            with console.waiting("loading Spark"):
+                from streaming.job.reporter import Reporter
             act(settings, Reporter(console.batch, console.write, console.waiting), stop)
         _log.info("stopped")
 
@@ -160,7 +161,6 @@ def demo(duration: str | None) -> None:
       offsetlake demo --for 60s
     """
     from streaming.demo.demo import run_demo
-    from streaming.job.run import stop_on_signals
 
     stop = threading.Event()
     seconds = None if duration is None else parse_duration_ms(duration, name="--for") / 1_000

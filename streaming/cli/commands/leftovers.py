@@ -14,6 +14,7 @@ from streaming.cli.options import (
     asking_options,
     broker_options,
     group_options,
+    refuse_output_options,
     settings_of,
     topic_option,
 )
@@ -80,10 +81,10 @@ def leftovers(
         raise MisuseError(
             f"{alone[0]}: expected --commands beside it, found none. It is for the lines of --commands."
         )
-    if as_commands and (asking.as_of or output != "table"):
-        raise MisuseError(
-            "--commands: expected neither --as-of nor --output beside it, found one. Lines are about now."
-        )
+    if as_commands:
+        refuse_output_options("--commands", output)
+        if asking.as_of:
+            raise MisuseError("--commands: expected no --as-of beside it, found one. Lines are about now.")
     idle_ms = parse_duration_ms(idle, name="--idle")
     settings = settings_of(config, table_root=table_root, cluster=cluster, bootstrap_server=bootstrap_server)
 

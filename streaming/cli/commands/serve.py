@@ -1,6 +1,7 @@
 """The commands that serve the tables over the network, or print the metrics once."""
 
 import logging
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from streaming.cli.options import (
     table_options,
     table_root_option,
 )
+from streaming.cli.signals import stop_on_signals
 from streaming.model.errors import MisuseError
 from streaming.settings.clusters import settings_by_cluster, settings_of_cluster
 from streaming.settings.exposed import exposed_secrets
@@ -100,18 +102,21 @@ def serve(
       kafka-consumer-groups.sh --bootstrap-server 127.0.0.1:9192 --describe --all-groups
     """
     from streaming.cli.console import Console
-    from streaming.serve.process.serving import serve as serve_listeners
 
     def read() -> Settings:
         settings = _with_listener(_settings(config, table_root), kafka, advertise, cluster)
         return _with_http(settings, http, no_http=no_http, token_file=token_file, behind_proxy=behind_proxy)
 
-    settings = read()
-    with Console(log_format):
-        for sentence in exposed_secrets(settings, config):
-            _log.warning(sentence)
-        serve_listeners(settings, reread=read)
-        _log.info("stopped")
+    stop = threading.Event()
+    with stop_on_signals(stop):  # first, as of the job
+        from streaming.serve.process.serving import serve as serve_listeners
+
+        settings = read()
+        with Console(log_format):
+            for sentence in exposed_secrets(settings, config):
+                _log.warning(sentence)
+            serve_listeners(settings, reread=read, stop=stop)
+            _log.info("stopped")
 
 
 def _settings(config: Path | None, table_root: str | None) -> Settings:

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
@@ -64,9 +65,11 @@ Listeners = dict[str, list[KafkaListener]]
 """Kafka listeners by name of the cluster that they answer for."""
 
 
-def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> None:
-    """Serve at the endpoints of `[serve]` until SIGTERM or SIGINT. At SIGHUP, certificates and principals are
-    read again, from the settings that `reread` returns.
+def serve(
+    settings: Settings, reread: Callable[[], Settings] | None = None, *, stop: threading.Event | None = None
+) -> None:
+    """Serve at the endpoints of `[serve]` until SIGTERM or SIGINT; `stop` is set if one came before. At
+    SIGHUP, certificates and principals are read again, from the settings that `reread` returns.
 
     Raises `MisuseError` for endpoints that are not allowed, and `KafkaListenerError` or `HttpListenerError`
     for those that cannot be opened. Later errors are logged.
@@ -121,7 +124,7 @@ def serve(settings: Settings, reread: Callable[[], Settings] | None = None) -> N
             scheme = "http" if http_tls is None else "https"
             opened.append(f"answering HTTP on {scheme}://{shown(Address(endpoint.host, endpoint.port))}/")
         reload = partial(_reload, secured, endpoint, settings, reread or (lambda: settings))
-        asyncio.run(_serve(clusters, listeners, opened, served_metrics or nullcontext(), stack, reload))
+        asyncio.run(_serve(clusters, listeners, opened, served_metrics or nullcontext(), stack, reload, stop))
 
 
 def _reload(
@@ -204,6 +207,7 @@ async def _serve(
     served_metrics: AbstractContextManager[object],
     stack: ExitStack,
     reload: Callable[[], None],
+    stopped: threading.Event | None,
 ) -> None:
     """Open the Kafka listeners, read the tables, and respond until SIGTERM or SIGINT.
 
@@ -213,6 +217,8 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if stopped is not None and stopped.is_set():
+        return
     hung_up = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
     every_listener = [listener for several in listeners.values() for listener in several]

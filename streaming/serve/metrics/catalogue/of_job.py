@@ -42,7 +42,7 @@ OF_JOB: Final = (
     ),
     Metric(
         name="batch_duration_seconds",
-        help="Duration of the newest batch, from its trigger until after its commit.",
+        help="Duration of the newest batch, from its trigger until after its commit to the tables.",
         level="job",
         unit=SECONDS,
         absent="the job has not reported a batch yet",
@@ -119,8 +119,9 @@ OF_JOB: Final = (
     ),
     Metric(
         name="source_complete_timestamp_seconds",
-        help="Time up to which all readable commits of the offsets partition were read. It also advances "
-        "while an open transaction hides newer commits: see source_open_transaction_timestamp_seconds.",
+        help="Time up to which all readable commits of the offsets partition were read. Unlike the time that "
+        "decides whether the partition is complete, it also advances while an open transaction hides newer "
+        "commits: see source_open_transaction_timestamp_seconds.",
         level="job",
         labels=_SOURCE,
         unit=SECONDS,

@@ -63,7 +63,7 @@ OF_LISTENER: Final = (
     Metric(
         name="kafka_past_snapshots",
         help="Number of snapshots of past moments that serve keeps for Kafka clients. The maximum is three "
-        "for all clusters together. A snapshot that another one has replaced does not count.",
+        "for all clusters together. Replaced snapshots do not count, even while they are still in use.",
         level="job",
         absent="no Kafka listener answers queries about the past",
         example="offsetlake_kafka_past_snapshots",

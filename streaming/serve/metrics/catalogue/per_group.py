@@ -111,8 +111,8 @@ PER_GROUP: Final = (
         level="group",
         labels=("group", "rule"),
         unit=SECONDS,
-        absent="no offset of the group expires while members and state do not change, or the time of "
-        "expiry is unknown",
+        absent="with the present members and state no offset of the group expires under this rule, or the "
+        "time is unknown",
         example="offsetlake_group_expiry_timestamp_seconds - time() < 86400",
     ),
     Metric(
@@ -133,8 +133,9 @@ PER_GROUP: Final = (
     ),
     Metric(
         name="group_rewinds_total",
-        help="Commits of a lower offset than the previous offset of the same log. Of several "
-        "commits for a partition in one batch, only the last is considered.",
+        help="Rewinds: commits of a lower offset than the previous offset of the same log, unless the group "
+        "reaches the previous offset again within a minute. Of several commits for a partition in one "
+        "batch, only the last is considered.",
         level="group",
         labels=_GROUP,
         kind="counter",
@@ -189,7 +190,7 @@ PER_TOPIC: Final = (
     ),
     Metric(
         name="group_topic_oldest_commit_timestamp_seconds",
-        help="Time of the last commit. Minimum over the partitions of the topic.",
+        help="Time of the last commit, for the partition of the topic whose last commit is the oldest.",
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,
