@@ -37,6 +37,7 @@ UNITS_OF_SIZES: Final[Mapping[str, int]] = {"GiB": GIB, "MiB": MIB}
 SERVERS: Final = "host:port, or several separated by commas (ports up to 65535, IPv6 addresses in brackets)"
 HOST_AND_PORT: Final = "host:port (ports up to 65535, IPv6 addresses in brackets)"
 _SIZE: Final = re.compile(r"(?P<number>[1-9][0-9]{0,8})(?P<unit>GiB|MiB)")
+_ESCAPED: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVER: Final = re.compile(
     r"(?:[A-Za-z0-9_-]+://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\])"
@@ -257,6 +258,10 @@ class Location(Kind):
     def further_expectation(self, value: Any) -> str | None:
         if "\0" in value:
             return _NO_NUL
+        if value.startswith("file:") and not value.startswith("file:///"):
+            return "a folder or a URL; URLs of folders begin with file:///"
+        if _ESCAPED.search(value):  # delta-rs reads %20 as a space, Hadoop as it is
+            return "a folder or a URL without % before two hexadecimal digits"
         if http_values.is_plain_place(value):
             return super().further_expectation(value)
         return (

@@ -54,7 +54,7 @@ def read_settings(
 
 def _log_beside(checkpoint: str | None, default: str) -> str:
     """Return the default file of Spark's log: beside the checkpoint if that is local, else `default`."""
-    folder = (checkpoint or "").removeprefix("file://").removeprefix("file:")
+    folder = (checkpoint or "").removeprefix("file://")
     if not folder or "://" in folder:
         return default
     path = Path(folder) if Path(folder).name not in ("", "..") else Path(folder).resolve()

@@ -18,8 +18,8 @@ def state_partitions(spark: SparkSession) -> int:
 
 
 def checkpoint_uri(path: str) -> str:
-    """Return the checkpoint's location as Spark and Hadoop read it; without a scheme, a local path."""
-    return path if "://" in path else Path(path).resolve().as_uri()
+    """Return the checkpoint's location as Spark and Hadoop read it: a URL, but in it nothing is escaped."""
+    return path if "://" in path else f"file://{Path(path).resolve()}"
 
 
 class Checkpoint:

@@ -31,10 +31,10 @@ JobFactory = Callable[[str], RunningJob]
 
 @pytest.fixture
 def make_job(spark: SparkSession, broker: LocalBroker, tmp_path: Path) -> JobFactory:
-    """A function that makes a job which reads an ordinary topic."""
+    """A function that makes a job which reads an ordinary topic, in a folder whose name URLs would escape."""
 
     def make(topic: str) -> RunningJob:
-        return RunningJob(spark, broker.bootstrap_servers, tmp_path, topic=topic)
+        return RunningJob(spark, broker.bootstrap_servers, tmp_path / "a job, für #1", topic=topic)
 
     return make
 

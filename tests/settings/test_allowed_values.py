@@ -132,9 +132,26 @@ def test_a_place_with_a_secret_in_it_is_refused_and_not_shown(setting: str, url:
 
 
 @pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("file:/data", "begin with file:///"),
+        ("file:data", "begin with file:///"),
+        ("/a%20b", "without % before"),
+    ],
+)
+@pytest.mark.parametrize("setting", ["tables.root", "job.checkpoint"])
+def test_a_place_that_hadoop_and_delta_rs_would_read_in_two_ways_is_refused(
+    setting: str, place: str, expected: str
+) -> None:
+    with pytest.raises(MisuseError, match=f"setting '{setting}' expects .*{expected}"):
+        read_settings(options={setting: place})
+
+
+@pytest.mark.parametrize(
     "place",
     [
         "a?b#c",
+        "/100 %",
         "/srv/la:ke@x",
         "abfss://container@account/lake",
         "s3://lake/a@b:c",

@@ -58,7 +58,6 @@ def test_settings_are_those_that_have_a_default() -> None:
         ("/data/job 1/", "/data/spark.log"),
         ("mine", "spark.log"),
         ("file:///data/job", "/data/spark.log"),
-        ("file:/data/job", "/data/spark.log"),
         ("s3a://bucket/job", "checkpoints/spark.log"),
         ("hdfs://name/job", "checkpoints/spark.log"),
     ],
