@@ -7,7 +7,7 @@ from typing import Final
 
 from streaming.model.errors import MisuseError
 
-_VALUE: Final = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s="';]+"""
+_VALUE: Final = r""""(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*'|[^\s="';]+"""
 _OPTION: Final = re.compile(rf"([\w.-]+)\s*=\s*({_VALUE})", re.DOTALL)
 _ENTRY: Final = re.compile(
     rf"\s*(?P<module>[\w.$]+)\s+\w+(?P<options>(?:\s+{_OPTION.pattern})*)\s*;\s*", re.DOTALL
@@ -31,7 +31,8 @@ def read_jaas(entry: str) -> JaasEntry:
     if found is None:
         raise MisuseError(  # without the entry itself: it contains the password
             'sasl.jaas.config: expected one entry, LoginModule required name="value" ...; '
-            "found something else. Check its quotes and the semicolon at its end."
+            "found something else. Check its quotes and the semicolon at its end; a value in quotes has no "
+            "line ends, as a file with a password may have one at its end."
         )
     options = _OPTION.findall(found["options"])
     return JaasEntry(found["module"], {name: _text(value) for name, value in options})
