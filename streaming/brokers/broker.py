@@ -5,6 +5,7 @@ All are read-only and return within a timeout.
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -83,7 +84,6 @@ class Broker:
         settings = librdkafka_settings(client_of(source))
         self._log = ClientLog(secrets=secrets_of(settings))
         self._admin = self._new_client(settings)
-        self._replaced: AdminClient | None = None
         self._was_answered = False
         self._answered_at = time.monotonic()  # or when this client was created
 
@@ -95,11 +95,22 @@ class Broker:
         if no token can be signed.
         """
         before, self._admin = self._admin, self._new_client(librdkafka_settings(client_of(self._source)))
-        self._replaced = before  # other threads may still wait for its answers
+        self._keep(before)
         if self._was_answered:
             self._log.answered()
         self._was_answered = False
         self._answered_at = time.monotonic()
+
+    def _keep(self, client: AdminClient) -> None:
+        """Keep a client while other threads may wait for its answers: its end would be their failure.
+
+        It must not stay longer. It goes on connecting, with what it read at its start, and nobody takes its
+        events out of its queue.
+        """
+        longest_s = max(REQUEST_TIMEOUT_S, self._source.connect_timeout_ms / 1_000)
+        end = threading.Timer(longest_s, lambda _: None, [client])
+        end.name, end.daemon = "offsetlake-replaced-client", True
+        end.start()
 
     def _new_client(self, translated: Mapping[str, str]) -> AdminClient:
         settings: dict[str, Any] = {

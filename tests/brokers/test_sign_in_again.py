@@ -2,6 +2,7 @@
 
 import ssl
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,8 +10,11 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 import pytest
 from certificates import CertificateAuthority
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from kafka_clients import wait_until
 from server_thread import serving
 
+from streaming.brokers import broker as broker_module
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import AccessRefusedError, BrokerError
 from streaming.demo.local_broker import free_ports
@@ -68,3 +72,25 @@ def test_brokers_that_are_all_down_are_waited_for() -> None:
     failures = list(failures_of(broker, 4))
     assert failures
     assert not any(isinstance(failure, AccessRefusedError) for failure in failures)
+
+
+def test_the_client_before_goes_once_no_request_can_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "REQUEST_TIMEOUT_S", 1.0)
+    broker = broker_at(closed_port(), connect_timeout="2s")
+    first, began = weakref.ref(broker._admin), time.monotonic()
+    broker.sign_in_again()
+    second = weakref.ref(broker._admin)
+    assert second() is not first()
+    wait_until(lambda: first() is None, "the first client to go", timeout_s=10)
+    assert time.monotonic() - began >= 2
+    assert second() is broker._admin
+
+
+def test_requests_of_the_client_before_are_not_cut_off() -> None:
+    broker = broker_at(closed_port(), connect_timeout="1s")
+    waiting = broker._admin.describe_topics(TopicCollection(["orders"]), request_timeout=1)
+    for _ in range(2):  # two threads that are refused
+        broker.sign_in_again()
+    with pytest.raises(KafkaException) as raised:
+        waiting["orders"].result(timeout=10)
+    assert raised.value.args[0].code() == KafkaError._TIMED_OUT  # not _DESTROY
