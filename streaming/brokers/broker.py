@@ -44,6 +44,7 @@ from streaming.brokers.facts import (
     BrokerRetention,
     BrokerSettings,
     LogRange,
+    TokenRefusedError,
     TopicFacts,
     TopicMissingError,
     TopicState,
@@ -92,7 +93,8 @@ class Broker:
 
         The one before has read them at its start, and keeps a token that has expired: if brokers have
         accepted it before, its refusals do not count. Raises `MisuseError` as at the start, and `BrokerError`
-        if no token can be signed.
+        if no token can be signed: `TokenRefusedError` if credentials were refused, `AccessRefusedError` if
+        they have been for `connect_timeout`.
         """
         before, self._admin = self._admin, self._new_client(librdkafka_settings(client_of(self._source)))
         self._keep(before)
@@ -411,7 +413,11 @@ class Broker:
         return self._log.last
 
     def _no_token(self) -> BrokerError:
-        return BrokerError(
+        if self._log.is_signing_refused_for(self._source.connect_timeout_ms / 1_000):
+            kind: type[BrokerError] = AccessRefusedError
+        else:
+            kind = TokenRefusedError if self._log.is_signing_refused_for(0) else BrokerError
+        return kind(
             f"signing in at {self._source.bootstrap_servers}: expected a token within 10 s, found none "
             f"({self._log.last or 'no answer'}). Check the credentials of AWS (docs/security.md)."
         )
@@ -420,8 +426,9 @@ class Broker:
         failure = self._newest_failure()
         is_refused = self._log.is_refused_for(self._source.connect_timeout_ms / 1_000)
         is_silent = time.monotonic() - self._answered_at > _SILENT_FOR_S
-        # the certificates or the token of this client may be too old, or it no longer connects
-        if self._log.is_refused or is_silent:
+        # the certificates or the token of this client may be too old, or it no longer connects;
+        # credentials for signing are read again anyway
+        if (self._log.is_refused and not self._log.cannot_sign) or is_silent:
             is_first = self._was_answered
             with suppress(MisuseError):  # a file that is being replaced: the next failure tries again
                 self.sign_in_again()

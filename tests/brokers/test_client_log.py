@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from streaming.brokers.client_log import ClientLog
+from streaming.brokers.client_log import ClientLog, SigningRefusedError
 
 AUTHENTICATION = KafkaError(KafkaError._AUTHENTICATION)
 TLS = KafkaError(KafkaError._SSL)
@@ -189,6 +189,32 @@ def test_what_fails_while_no_token_can_be_signed_is_no_refusal_and_hides_not_why
         log.signing(sign)("no keys")
     log.answered()  # with the token before, which is still valid
     assert_refusals_count(log)
+
+
+def test_refused_credentials_for_signing_are_like_brokers_that_refuse(log: ClientLog, clock: Clock) -> None:
+    def sign(setting: str) -> tuple[str, float]:
+        if setting:
+            raise SigningRefusedError from ValueError(setting)
+        return "token", 0.0
+
+    def refuse() -> None:
+        with pytest.raises(SigningRefusedError):
+            log.signing(sign)("AccessDenied")
+
+    log.error(AUTHENTICATION)
+    clock.now += 10
+    refuse()
+    assert log.last == "signing a token: ValueError: AccessDenied"
+    assert not log.is_refused_for(1)  # brokers have only refused the token before
+    log.error(AWAY)
+    clock.now += 5
+    refuse()
+    assert log.is_refused_for(5)
+    assert log.is_signing_refused_for(5)
+    log.signing(sign)("")
+    assert not log.is_refused
+    assert_refusals_count(log)
+    assert not log.is_signing_refused_for(0)
 
 
 def assert_refusals_count(log: ClientLog) -> None:
