@@ -5,6 +5,7 @@ All are read-only and return within a timeout.
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -43,6 +44,7 @@ from streaming.brokers.facts import (
     BrokerRetention,
     BrokerSettings,
     LogRange,
+    TokenRefusedError,
     TopicFacts,
     TopicMissingError,
     TopicState,
@@ -83,7 +85,6 @@ class Broker:
         settings = librdkafka_settings(client_of(source))
         self._log = ClientLog(secrets=secrets_of(settings))
         self._admin = self._new_client(settings)
-        self._replaced: AdminClient | None = None
         self._was_answered = False
         self._answered_at = time.monotonic()  # or when this client was created
 
@@ -92,14 +93,26 @@ class Broker:
 
         The one before has read them at its start, and keeps a token that has expired: if brokers have
         accepted it before, its refusals do not count. Raises `MisuseError` as at the start, and `BrokerError`
-        if no token can be signed.
+        if no token can be signed: `TokenRefusedError` if credentials were refused, `AccessRefusedError` if
+        they have been for `connect_timeout`.
         """
         before, self._admin = self._admin, self._new_client(librdkafka_settings(client_of(self._source)))
-        self._replaced = before  # other threads may still wait for its answers
+        self._keep(before)
         if self._was_answered:
             self._log.answered()
         self._was_answered = False
         self._answered_at = time.monotonic()
+
+    def _keep(self, client: AdminClient) -> None:
+        """Keep a client while other threads may wait for its answers: its end would be their failure.
+
+        It must not stay longer. It goes on connecting, with what it read at its start, and nobody takes its
+        events out of its queue.
+        """
+        longest_s = max(REQUEST_TIMEOUT_S, self._source.connect_timeout_ms / 1_000)
+        end = threading.Timer(longest_s, lambda _: None, [client])
+        end.name, end.daemon = "offsetlake-replaced-client", True
+        end.start()
 
     def _new_client(self, translated: Mapping[str, str]) -> AdminClient:
         settings: dict[str, Any] = {
@@ -400,7 +413,11 @@ class Broker:
         return self._log.last
 
     def _no_token(self) -> BrokerError:
-        return BrokerError(
+        if self._log.is_signing_refused_for(self._source.connect_timeout_ms / 1_000):
+            kind: type[BrokerError] = AccessRefusedError
+        else:
+            kind = TokenRefusedError if self._log.is_signing_refused_for(0) else BrokerError
+        return kind(
             f"signing in at {self._source.bootstrap_servers}: expected a token within 10 s, found none "
             f"({self._log.last or 'no answer'}). Check the credentials of AWS (docs/security.md)."
         )
@@ -409,8 +426,9 @@ class Broker:
         failure = self._newest_failure()
         is_refused = self._log.is_refused_for(self._source.connect_timeout_ms / 1_000)
         is_silent = time.monotonic() - self._answered_at > _SILENT_FOR_S
-        # the certificates or the token of this client may be too old, or it no longer connects
-        if self._log.is_refused or is_silent:
+        # the certificates or the token of this client may be too old, or it no longer connects;
+        # credentials for signing are read again anyway
+        if (self._log.is_refused and not self._log.cannot_sign) or is_silent:
             is_first = self._was_answered
             with suppress(MisuseError):  # a file that is being replaced: the next failure tries again
                 self.sign_in_again()

@@ -27,6 +27,10 @@ class AccessRefusedError(BrokerError):
     """The brokers have refused this user or its certificates for `connect_timeout`: waiting does not help."""
 
 
+class TokenRefusedError(BrokerError):
+    """No token could be signed, because the credentials for it have expired or were refused."""
+
+
 class TopicMissingError(BrokerError):
     """The topic does not exist, or this user may not see it, and the time to wait for it is over."""
 

@@ -3,17 +3,28 @@
 Import this only where settings ask for it: it loads boto.
 """
 
+import re
 from typing import Any, Final
 
 import boto3
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from botocore.config import Config
 from botocore.credentials import CredentialProvider
-from botocore.exceptions import NoCredentialsError
+from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.session import Session
+
+from streaming.brokers.client_log import SigningRefusedError
 
 _LIMITS: Final = Config(connect_timeout=3, read_timeout=3, retries={"total_max_attempts": 1})
 """The first token must be there within 10 s (confluent-kafka). By default STS would get five minutes."""
+
+
+_STILL_EXPIRED: Final = "refreshed credentials are still expired"
+"""A `RuntimeError` of botocore: credentials of the environment or of a service have expired, and it has read
+them again."""
+
+_LATER: Final = re.compile(r"Throttl|LimitExceeded|TooMany|SlowDown|Timeout|PriorRequest|IDPCommunication")
+"""Errors of STS with a status of 4xx that do not refuse."""
 
 
 class _Chain(CredentialProvider):  # type: ignore[misc]
@@ -32,8 +43,30 @@ def signed_token(
     """Return a token and when it expires, in seconds since 1970.
 
     Reads credentials anew: they may have been replaced. With a `role`, it is assumed at the STS of
-    `sts_region`. Raises errors of botocore.
+    `sts_region`. Raises errors of botocore, and `SigningRefusedError` if credentials have expired or STS
+    refuses them.
     """
+    try:
+        return _signed_token(region, profile, role, session_name, sts_region)
+    except ClientError as error:
+        if _is_refusal(error):
+            raise SigningRefusedError from error
+        raise
+    except RuntimeError as error:
+        if _STILL_EXPIRED in str(error):
+            raise SigningRefusedError from error
+        raise
+
+
+def _is_refusal(error: ClientError) -> bool:
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = error.response.get("Error", {}).get("Code", "")
+    return 400 <= status < 500 and status not in (408, 429) and not _LATER.search(code)
+
+
+def _signed_token(
+    region: str, profile: str | None, role: str | None, session_name: str, sts_region: str
+) -> tuple[str, float]:
     session = Session(profile=profile)
     session.set_default_client_config(_LIMITS)
     if role is None:

@@ -4,6 +4,7 @@ import re
 import ssl
 import subprocess
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from streaming.model.errors import MisuseError
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _JKS_MAGIC: Final = bytes.fromhex("feedfeed")
+_KEYTOOL_LIMIT_S: Final = 30.0
 
 _CA_FILES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine, Arch
@@ -44,7 +46,22 @@ def _trusted_certificates(client: Mapping[str, str]) -> dict[str, str]:
     location = client["ssl.truststore.location"]
     if client.get("ssl.truststore.type", "JKS").upper() == "PEM":
         return {"ssl.ca.location": location}
-    answer = _list_store(location, client.get("ssl.truststore.password", ""))
+    password = client.get("ssl.truststore.password", "")
+    return {"ssl.ca.pem": _certificates_in(location, password, _version_of(location))}
+
+
+def _version_of(location: str) -> tuple[int, ...]:
+    """Return what differs once the file was replaced; empty if there is no file."""
+    try:
+        found = Path(location).stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=4)  # of brokers and of a token endpoint; keytool starts a JVM, and clients are often new
+def _certificates_in(location: str, password: str, _version: tuple[int, ...]) -> str:
+    answer = _list_store(location, password)
     certificates = _CERTIFICATE.findall(answer)
     if not certificates:
         reasons = [line for line in answer.splitlines() if "error" in line]
@@ -52,7 +69,7 @@ def _trusted_certificates(client: Mapping[str, str]) -> dict[str, str]:
             f"ssl.truststore.location: no certificate could be read from {location}: "
             f"{reasons[0] if reasons else 'it shows none'}. Check the file and ssl.truststore.password."
         )
-    return {"ssl.ca.pem": "\n".join(certificates)}
+    return "\n".join(certificates)
 
 
 def _list_store(location: str, password: str) -> str:
@@ -65,7 +82,14 @@ def _list_store(location: str, password: str) -> str:
             capture_output=True,
             text=True,
             check=False,
+            timeout=_KEYTOOL_LIMIT_S,
         )
+    except subprocess.TimeoutExpired as error:
+        raise MisuseError(
+            f"ssl.truststore.location: reading {location}: expected an answer of keytool within "
+            f"{_KEYTOOL_LIMIT_S:g} s, found none. Check that the file can be read, or use a PEM file and "
+            "ssl.truststore.type=PEM."
+        ) from error
     except OSError as error:
         raise MisuseError(
             f"ssl.truststore.location: reading {location} takes keytool, which could not be started "

@@ -5,13 +5,13 @@ own group is asked for only where the offsets topic is seen: brokers create it a
 group.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from decoders import DecodeError, decode_document
 from streaming.brokers.client_settings import java_needs
-from streaming.brokers.facts import BrokerError, ClusterFacts, NoAnswer
+from streaming.brokers.facts import BrokerError, ClusterFacts, NoAnswer, TopicState
 from streaming.brokers.inquiry import Inquiry
 from streaming.check import findings
 from streaming.check.findings import Finding
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 10.0
 """The most time for a request; `[source] connect_timeout` if that is shorter."""
 
+_NOT_SIGNED_IN: Final = "librdkafka could not sign in"
+
 _READ_PARTITIONS: Final = 8
 _READ_RECORDS: Final = 25
 """The newest records of some partitions show which topics groups consume now."""
@@ -39,16 +41,22 @@ def checks(settings: Settings, now: Callable[[], int]) -> Iterator[Finding]:
     """
     source = settings.source
     limit_s = min(LIMIT_S, source.connect_timeout_ms / 1_000)
-    inquiry = Inquiry(source)
+    try:
+        inquiry = Inquiry(source)
+    except BrokerError as error:  # no token: AWS gives no credentials
+        yield Finding(findings.LIBRDKAFKA, "failed", str(error))
+        yield from findings.not_asked(findings.OF_SIGN_IN, _NOT_SIGNED_IN)
+        yield from _by_java(_Asked(settings, limit_s, now, why_not=_NOT_SIGNED_IN))
+        return
     cluster = inquiry.cluster(limit_s)
     kind = _kind(settings, cluster)
     yield findings.sign_in(cluster, source.bootstrap_servers, kind, limit_s)
-    asked = _Asked(settings, inquiry, limit_s, now)
+    asked = _Asked(settings, limit_s, now)
     if isinstance(cluster, NoAnswer):
-        asked = replace(asked, why_not="librdkafka could not sign in")
+        asked = replace(asked, why_not=_NOT_SIGNED_IN)
         yield from findings.not_asked(findings.OF_SIGN_IN, asked.why_not)
     else:
-        asked = yield from _by_librdkafka(asked, cluster, kind)
+        asked = yield from _by_librdkafka(replace(asked, topics=inquiry.topics), inquiry, cluster, kind)
     yield from _by_java(asked)
 
 
@@ -56,14 +64,14 @@ def checks(settings: Settings, now: Callable[[], int]) -> Iterator[Finding]:
 class _Asked:
     """What librdkafka has found, and how to ask further; `now` is the clock (ms).
 
-    `why_not` is why no partition can be asked (empty: `ends` are those that can). `is_silent`: no broker
-    answers at its advertised address.
+    `topics` is `Inquiry.topics`, once librdkafka has signed in. `why_not` is why no partition can be asked
+    (empty: `ends` are those that can). `is_silent`: no broker answers at its advertised address.
     """
 
     settings: Settings
-    inquiry: Inquiry
     limit_s: float
     now: Callable[[], int]
+    topics: Callable[[Iterable[str]], Mapping[str, TopicState]] | None = None
     starts: Mapping[int, int] = field(default_factory=dict)
     ends: Mapping[int, PartitionEnds] = field(default_factory=dict)
     has_offsets_topic: bool = False
@@ -72,10 +80,10 @@ class _Asked:
 
 
 def _by_librdkafka(
-    asked: _Asked, cluster: ClusterFacts, kind: Kind | None
+    asked: _Asked, inquiry: Inquiry, cluster: ClusterFacts, kind: Kind | None
 ) -> Generator[Finding, None, _Asked]:
     """Yield what librdkafka finds after its sign-in; return it."""
-    source, inquiry, limit_s = asked.settings.source, asked.inquiry, asked.limit_s
+    source, limit_s = asked.settings.source, asked.limit_s
     error = "" if cluster.leaders else inquiry.topic_error(limit_s)
     yield findings.topic(source.topic, len(cluster.leaders), error, kind)
     brokers = inquiry.broker_settings(cluster.addresses, limit_s)
@@ -180,13 +188,13 @@ def newest(starts: Mapping[int, int], ends: Mapping[int, PartitionEnds]) -> dict
 
 
 def _topics_of_groups(asked: _Asked, read: "list[ReadRecord] | NoAnswer") -> Finding:
-    if isinstance(read, NoAnswer):
+    if isinstance(read, NoAnswer) or asked.topics is None:
         return Finding(findings.TOPICS_OF_GROUPS, "unknown", "not checked: no record could be read")
     if asked.settings.source.topic != OFFSETS_TOPIC:
         why = "not checked: the topic may be a copy from another cluster"
         return Finding(findings.TOPICS_OF_GROUPS, "unknown", why)
     try:
-        return findings.topics_of_groups(asked.inquiry.topics(committed_topics(read)))
+        return findings.topics_of_groups(asked.topics(committed_topics(read)))
     except BrokerError as error:
         return Finding(findings.TOPICS_OF_GROUPS, "unknown", str(error))
 

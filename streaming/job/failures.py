@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from streaming.brokers.broker import Broker
-from streaming.brokers.facts import AccessRefusedError, BrokerError
+from streaming.brokers.facts import AccessRefusedError, BrokerError, TokenRefusedError
 from streaming.job.topic.reasons import reason_to_rebuild
 from streaming.job.topic.watch import TopicWatch
 from streaming.model.errors import MisuseError, OffsetlakeError
@@ -193,6 +193,10 @@ class Interruptions:
         with suppress(MisuseError):  # a file that is being replaced
             try:
                 self._broker.sign_in_again()
+            except AccessRefusedError:
+                raise
+            except TokenRefusedError as error:
+                _log.warning("%s", error)
             except BrokerError as error:  # AWS gives no credentials: that is silence, and not counted
                 _log.warning("%s", error)
                 self._sign_ins -= 1

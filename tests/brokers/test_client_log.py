@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from streaming.brokers.client_log import ClientLog
+from streaming.brokers.client_log import ClientLog, SigningRefusedError
 
 AUTHENTICATION = KafkaError(KafkaError._AUTHENTICATION)
 TLS = KafkaError(KafkaError._SSL)
@@ -57,6 +57,33 @@ def test_brokers_that_are_away_refuse_nothing(log: ClientLog, clock: Clock) -> N
     assert not log.is_refused_for(30)
 
 
+def of_broker(code: int, broker: str, text: str = "failed") -> KafkaError:
+    """As librdkafka names a broker: by its address, and by its id once it is known."""
+    return KafkaError(code, f"sasl_ssl://{broker}: {text} (after 1ms in state X)")
+
+
+def test_a_broker_that_is_away_ends_the_refusal_of_no_other(log: ClientLog, clock: Clock) -> None:
+    for _ in range(5):
+        log.error(of_broker(KafkaError._AUTHENTICATION, "b1:9093/bootstrap"))
+        log.error(of_broker(KafkaError._TRANSPORT, "b3:9093/bootstrap", "Connection refused"))
+        clock.now += 2
+    assert log.is_refused_for(10)
+    log.error(of_broker(KafkaError._AUTHENTICATION, "[::1]:9093/2"))
+    log.error(of_broker(KafkaError._TRANSPORT, "b1:9093/1"))
+    clock.now += 5
+    assert log.is_refused_for(5)
+    assert not log.is_refused_for(6)
+    log.error(of_broker(KafkaError._TRANSPORT, "[::1]:9093/2"))
+    assert not log.is_refused
+
+
+def test_an_answer_of_any_broker_ends_the_refusals_of_all(log: ClientLog) -> None:
+    for broker in ("b1:9093/1", "b2:9093/2"):
+        log.error(of_broker(KafkaError._SSL, broker))
+    log.answered()
+    assert not log.is_refused
+
+
 def test_the_last_failed_connection_is_kept_without_the_name_of_a_thread(log: ClientLog) -> None:
     log.log(3, "", "FAIL", "client", "[thrd:127.0.0.1:1/bootstrap]: 127.0.0.1:1/bootstrap: refused")
     log.log(3, "", "OTHER", "client", "something else")
@@ -75,13 +102,12 @@ def lost(text: str) -> KafkaError:
     [
         ("error:0A000415:SSL routines::ssl/tls alert certificate expired: SSL alert number 45", True),
         ("error:0A00045C:SSL routines::tlsv13 alert certificate required: SSL alert number 116", True),
+        ("error:0A000086:SSL routines::certificate verify failed", True),
         ("error:0A000438:SSL routines::tlsv1 alert internal error: SSL alert number 80", False),
         ("closed by peer", False),
     ],
 )
-def test_only_what_brokers_say_of_the_certificate_of_a_client_is_a_refusal(
-    log: ClientLog, text: str, is_refused: bool
-) -> None:
+def test_only_what_is_said_of_certificates_is_a_refusal(log: ClientLog, text: str, is_refused: bool) -> None:
     log.error(lost(text))
     assert log.is_refused is is_refused
 
@@ -163,6 +189,32 @@ def test_what_fails_while_no_token_can_be_signed_is_no_refusal_and_hides_not_why
         log.signing(sign)("no keys")
     log.answered()  # with the token before, which is still valid
     assert_refusals_count(log)
+
+
+def test_refused_credentials_for_signing_are_like_brokers_that_refuse(log: ClientLog, clock: Clock) -> None:
+    def sign(setting: str) -> tuple[str, float]:
+        if setting:
+            raise SigningRefusedError from ValueError(setting)
+        return "token", 0.0
+
+    def refuse() -> None:
+        with pytest.raises(SigningRefusedError):
+            log.signing(sign)("AccessDenied")
+
+    log.error(AUTHENTICATION)
+    clock.now += 10
+    refuse()
+    assert log.last == "signing a token: ValueError: AccessDenied"
+    assert not log.is_refused_for(1)  # brokers have only refused the token before
+    log.error(AWAY)
+    clock.now += 5
+    refuse()
+    assert log.is_refused_for(5)
+    assert log.is_signing_refused_for(5)
+    log.signing(sign)("")
+    assert not log.is_refused
+    assert_refusals_count(log)
+    assert not log.is_signing_refused_for(0)
 
 
 def assert_refusals_count(log: ClientLog) -> None:

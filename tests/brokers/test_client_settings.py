@@ -143,6 +143,41 @@ def test_the_password_of_a_trust_store_is_given_to_keytool_by_a_pipe(
     assert "s3cr3t" not in words
 
 
+@pytest.fixture
+def listings(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A keytool that lists any store, and the file with a line for each time."""
+    keytool = tmp_path / "keytool"
+    keytool.write_text(f"#!/bin/sh\necho >> {tmp_path}/listings; cat {stores / 'certificate.pem'}\n")
+    keytool.chmod(0o700)
+    monkeypatch.setattr("streaming.brokers.tls.find_java", lambda: tmp_path / "java")
+    return tmp_path / "listings"
+
+
+def test_a_trust_store_is_listed_again_only_if_it_was_replaced(tmp_path: Path, listings: Path) -> None:
+    store = tmp_path / "trust.p12"
+    given = {"ssl.truststore.location": str(store), "ssl.truststore.password": "s3cr3t"}
+    for content, password, lines in (
+        ("one", "s3cr3t", 1),
+        ("one", "another", 2),
+        ("two", "s3cr3t", 3),
+    ):
+        if not store.exists() or store.read_text() != content:
+            (tmp_path / "new").write_text(content)
+            (tmp_path / "new").rename(store)
+        for _ in range(2):
+            assert "ssl.ca.pem" in librdkafka_settings({**given, "ssl.truststore.password": password})
+        assert listings.read_text().count("\n") == lines
+
+
+def test_a_keytool_that_does_not_end_is_given_up(
+    tmp_path: Path, listings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keytool").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr("streaming.brokers.tls._KEYTOOL_LIMIT_S", 0.5)
+    with pytest.raises(MisuseError, match=r"keytool within 0\.5 s, found none.*ssl\.truststore\.type=PEM"):
+        librdkafka_settings({"ssl.truststore.location": "/keys/trust.p12"})
+
+
 BAD_TRUST_STORES = {
     "wrong password": ("store.p12", "wrong", "password was incorrect"),
     "no password": ("store.p12", None, "it shows none"),

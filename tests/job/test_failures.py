@@ -1,16 +1,27 @@
 """How a query failed decides what the job does: silence is waited for, a refusal ends it."""
 
+import threading
+from collections.abc import Callable
+
 import pytest
 
+from streaming.brokers.broker import Broker
+from streaming.brokers.facts import AccessRefusedError, BrokerError, TokenRefusedError
 from streaming.job.failures import (
     BrokersSilentError,
+    Interruptions,
     JobFailedError,
     JobRefusedError,
     SignInError,
     WorkerTooLateError,
     as_failure,
 )
+from streaming.job.topic.reasons import TopicNow
+from streaming.job.topic.watch import TopicWatch
+from streaming.settings.reading import read_settings
+from streaming.tables.tables import Tables
 
+NOW = TopicNow(cluster_id="c", partition_count=1, ranges={}, delete_retention_ms=1, now=1)
 KAFKA = "org.apache.kafka.common.errors"
 FAILURES = {
     "no answer of a leader": (
@@ -65,3 +76,49 @@ def test_a_batch_of_another_driver_in_the_checkpoint_is_misuse() -> None:
     failure = as_failure("running the query", RuntimeError(f"{said}Multiple streaming jobs detected for 7."))
     assert failure.exit_code == 2
     assert str(failure).startswith("running the query: expected to be the only job on the checkpoint, found ")
+
+
+# --- signing in again ---
+
+
+@pytest.fixture
+def interruptions(monkeypatch: pytest.MonkeyPatch) -> Callable[[BrokerError], Interruptions]:
+    """Interruptions of a job that gets no token, for this reason, while its brokers still answer."""
+
+    def made(no_token: BrokerError) -> Interruptions:
+        def sign_in_again() -> None:
+            raise no_token
+
+        broker = Broker(read_settings().source)
+        watch = TopicWatch(broker, "topic", pause_ms=1)
+        monkeypatch.setattr(broker, "sign_in_again", sign_in_again)
+        monkeypatch.setattr(watch, "now", lambda: NOW)
+        return Interruptions(broker, watch, 1, stop=threading.Event())
+
+    return made
+
+
+def test_a_job_whose_credentials_are_refused_ends_although_brokers_still_answer(
+    interruptions: Callable[[BrokerError], Interruptions], tables: Tables
+) -> None:
+    refused = interruptions(TokenRefusedError("expired"))
+    for _ in range(2):
+        refused.raise_unless_explained(SignInError("the query"), tables)
+    with pytest.raises(SignInError, match="the query"):
+        refused.raise_unless_explained(SignInError("the query"), tables)
+
+
+def test_a_job_that_gets_no_credentials_waits(
+    interruptions: Callable[[BrokerError], Interruptions], tables: Tables
+) -> None:
+    silent = interruptions(BrokerError("no answer"))
+    for _ in range(5):
+        silent.raise_unless_explained(SignInError("the query"), tables)
+
+
+def test_a_job_whose_credentials_were_refused_for_long_ends(
+    interruptions: Callable[[BrokerError], Interruptions], tables: Tables
+) -> None:
+    refused = interruptions(AccessRefusedError("for long"))
+    with pytest.raises(AccessRefusedError):
+        refused.raise_unless_explained(SignInError("the query"), tables)

@@ -26,9 +26,9 @@ from kafka_versions import VERSIONS, KafkaVersion
 from msk_token import MskToken
 from test_secured import broker_at, write_properties
 
-from streaming.brokers.client_log import ClientLog, Sign
+from streaming.brokers.client_log import ClientLog, Sign, SigningRefusedError
 from streaming.brokers.client_settings import java_client_settings, java_needs, librdkafka_settings
-from streaming.brokers.facts import AccessRefusedError, BrokerError
+from streaming.brokers.facts import AccessRefusedError, BrokerError, TokenRefusedError
 from streaming.demo.local_broker import LocalBroker, free_ports
 from streaming.jvm.jars import ensure_jars
 from streaming.jvm.java import find_java
@@ -375,6 +375,57 @@ def test_librdkafka_signs_with_the_credentials_of_every_source(
     assert len(aws.asked) == bool(asked)
 
 
+def test_expired_credentials_of_the_environment_are_refused(
+    with_credentials: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", "2026-01-01T00:00:00Z")
+    with pytest.raises(SigningRefusedError) as raised:
+        sign_of(source_of("the environment"))("")
+    assert "still expired" in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("AccessDenied", SigningRefusedError),
+        ("ExpiredToken", SigningRefusedError),
+        ("Throttling", ClientError),
+        ("IDPCommunicationError", ClientError),
+    ],
+)
+@pytest.mark.parametrize("name", ["a role", "a profile that assumes a role", "a web identity"])
+def test_what_sts_refuses_is_a_refusal_and_nothing_else(
+    name: str,
+    code: str,
+    kind: type[Exception],
+    aws: AwsEndpoints,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for key, value in environment_of(name, tmp_path, aws).items():
+        monkeypatch.setenv(key, value)
+    aws.refusal = (code, "as the test wants")
+    with pytest.raises(kind) as raised:
+        sign_of(source_of(name))("")
+    assert "as the test wants" in str(raised.value.__cause__ or raised.value)
+
+
+@pytest.mark.more
+@pytest.mark.slow
+def test_refused_credentials_end_a_running_job_s_wait(
+    with_credentials: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listens at the address: librdkafka asks for tokens all the same."""
+    broker = broker_at("127.0.0.1:1", client(), timeout="15s")
+    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", "2026-01-01T00:00:00Z")
+    with pytest.raises(TokenRefusedError, match="still expired"):
+        broker.sign_in_again()
+    with pytest.raises(AccessRefusedError, match="still expired"):
+        broker.sign_in_again()
+    monkeypatch.delenv("AWS_CREDENTIAL_EXPIRATION")
+    broker.sign_in_again()
+
+
 @pytest.mark.more
 def test_java_signs_with_the_credentials_of_every_source(aws: AwsEndpoints, tmp_path: Path) -> None:
     jars = [ensure_jars(name) for name in (VERSIONS["3.9.2"].jars, "msk-iam")]  # the connector's release
@@ -444,7 +495,7 @@ def test_a_failure_of_sts_is_said_without_secrets(
     make(aws)
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", aws.url)
     log = ClientLog()
-    with pytest.raises((BotoCoreError, ClientError)):
+    with pytest.raises((BotoCoreError, SigningRefusedError)):
         log.signing(sign_of(source_of("a role")))("")
     assert re.search(rf"^signing a token: {message}", log.last), log.last
     assert not [secret for secret in OF_ENVIRONMENT[1:] if secret in log.last]

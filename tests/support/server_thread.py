@@ -1,13 +1,13 @@
-"""Runs an HTTP server of a test in a thread."""
+"""Runs a server of a test in a thread."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import ThreadingHTTPServer
+from socketserver import TCPServer
 
 
 @contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[None]:
+def serving(server: TCPServer) -> Iterator[None]:
     """Serve until the end of the block, and close the server."""
     with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
