@@ -41,8 +41,10 @@ _FORBIDDEN: Final = re.compile(r"\w+AuthorizationException\b")
 _NOT_SIGNED_IN: Final = re.compile(
     r"\w+AuthenticationException\b|\bSSL\w*Exception\b"
     r"|LoginException: (An internal error occurred while retrieving token|software\.amazon\.awssdk\.)"
+    r"|\bSdkClientException: Unable to load credentials|\bStsException\b"
 )
-"""Exceptions for credentials, certificates and tokens. That of the token endpoint does not say why."""
+"""Exceptions for credentials, certificates and tokens. That of the token endpoint does not say why. Those of
+AWS were seen in the text of a `LoginException`, and as the innermost cause."""
 
 _MOST_SIGN_INS: Final = 3
 """Consecutive failed sign-ins of the query, while the brokers accept this user otherwise, before the job

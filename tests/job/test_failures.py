@@ -49,6 +49,15 @@ FAILURES = {
         "Unable to load credentials from any of the providers in the chain",
         SignInError,
     ),
+    "no credentials of AWS, as the innermost cause": (
+        "software.amazon.awssdk.core.exception.SdkClientException: Unable to load credentials from any of "
+        "the providers in the chain",
+        SignInError,
+    ),
+    "credentials that STS refuses to Java": (
+        "software.amazon.awssdk.services.sts.model.StsException: User: me is not authorized to perform",
+        SignInError,
+    ),
     "a login module that Java does not know": (
         "javax.security.auth.login.LoginException: No LoginModule found for org.example.X",
         JobFailedError,

@@ -165,7 +165,7 @@ def test_the_job_signs_in_with_both_clients_renews_tokens_and_outlasts_missing_c
 
     def has_said(text: str) -> None:
         kafka.wait_until(lambda: text in output(tmp_path), text, timeout_s=120)
-        assert process.poll() is None
+        assert process.poll() is None, output(tmp_path)
 
     before = msk.count()
     Tables(str(tmp_path / "warehouse")).create()
