@@ -87,7 +87,7 @@ class MetricsWorld:
         odd = Totals(malformed=1, wrong_partition=1, clamped=1, unknown_others=1)
         self._progress = replace(self._progress, totals=self._progress.totals + odd)
         then = now - 2 * MINUTE_MS
-        self._write(then, {("returned", "orders", 1): _commit(ever_further_back, then)})
+        self._write(then, {("returned", "orders", 1): _commit(ever_further_back, then)}, now=now)
         self._write(now, batch)
         self._sample([now])
 
@@ -143,7 +143,9 @@ class MetricsWorld:
         """Return where every log ends."""
         return (at - self._begins) // 1_000
 
-    def _write(self, at: int, batch: Batch) -> None:
+    def _write(self, at: int, batch: Batch, *, now: int | None = None) -> None:
+        """Write a batch of a moment, with progress of this moment or of `now`."""
+        now = at if now is None else now
         sequence = self._progress.sequence + 1
         totals = Totals(decoded=len(batch), tombstones=list(batch.values()).count(None))
         self._progress = replace(
@@ -151,9 +153,9 @@ class MetricsWorld:
             batch_id=self._progress.batch_id + 1,
             sequence=sequence,
             batch_time=at,
-            heartbeat=at,
+            heartbeat=now,
             totals=self._progress.totals + totals,
-            partitions=_partitions(at, sequence),
+            partitions=_partitions(now, sequence),
         )
         changes = [_change(key, value, self._live.get(key), at) for key, value in batch.items()]
         rows, _ = change_rows(
