@@ -267,7 +267,7 @@ def _opener(connected: Callable[[HTTPConnection], None]) -> urllib.request.Opene
             connected(self)
 
     class Tls(Plain, HTTPSConnection):
-        """Its `connect` calls that of `HTTPSConnection`."""
+        """By the order of its bases, `Plain.connect` calls `HTTPSConnection.connect`."""
 
     class Http(urllib.request.HTTPHandler):
         def http_open(self, req: urllib.request.Request) -> HTTPResponse:

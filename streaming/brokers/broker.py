@@ -106,8 +106,8 @@ class Broker:
     def _keep(self, client: AdminClient) -> None:
         """Keep a client while other threads may wait for its answers: its end would be their failure.
 
-        It must not stay longer. It goes on connecting, with what it read at its start, and nobody takes its
-        events out of its queue.
+        Then it must end: it keeps connecting with the certificates and the token of its start, and its queue
+        of events grows.
         """
         longest_s = max(REQUEST_TIMEOUT_S, self._source.connect_timeout_ms / 1_000)
         end = threading.Timer(longest_s, lambda _: None, [client])

@@ -48,17 +48,15 @@ def signed_token(
     """
     try:
         return _signed_token(region, profile, role, session_name, sts_region)
-    except ClientError as error:
+    except (ClientError, RuntimeError) as error:
         if _is_refusal(error):
             raise SigningRefusedError from error
         raise
-    except RuntimeError as error:
-        if _STILL_EXPIRED in str(error):
-            raise SigningRefusedError from error
-        raise
 
 
-def _is_refusal(error: ClientError) -> bool:
+def _is_refusal(error: Exception) -> bool:
+    if not isinstance(error, ClientError):
+        return _STILL_EXPIRED in str(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     code = error.response.get("Error", {}).get("Code", "")
     return 400 <= status < 500 and status not in (408, 429) and not _LATER.search(code)

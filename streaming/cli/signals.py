@@ -1,4 +1,4 @@
-"""Ends a command at a signal, by itself."""
+"""Stops a command at Ctrl-C or SIGTERM, once it has finished its present step."""
 
 import signal
 import threading

@@ -43,8 +43,8 @@ _NOT_SIGNED_IN: Final = re.compile(
     r"|LoginException: (An internal error occurred while retrieving token|software\.amazon\.awssdk\.)"
     r"|\bSdkClientException: Unable to load credentials|\bStsException\b"
 )
-"""Exceptions for credentials, certificates and tokens. That of the token endpoint does not say why. Those of
-AWS were seen in the text of a `LoginException`, and as the innermost cause."""
+"""Exceptions for credentials, certificates and tokens. The exception for a token endpoint gives no reason.
+AWS exceptions occur in the text of a `LoginException`, and as the innermost cause."""
 
 _MOST_SIGN_INS: Final = 3
 """Consecutive failed sign-ins of the query, while the brokers accept this user otherwise, before the job

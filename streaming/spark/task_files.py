@@ -36,7 +36,7 @@ _BATCH: Final = "offsetlake.batch"
 
 def announce(batch: BatchToWrite, context: SparkContext) -> None:
     """Let the tasks of the next actions of this thread write rows of this batch."""
-    context.setLocalProperty(_BATCH, json.dumps({"release": _release(), "batch": asdict(batch)}))
+    context.setLocalProperty(_BATCH, json.dumps({"release": _installed_release(), "batch": asdict(batch)}))
 
 
 def announced() -> BatchToWrite | None:
@@ -49,16 +49,16 @@ def announced() -> BatchToWrite | None:
     if text is None:
         return None
     values = json.loads(text)
-    if values["release"] != _release():
+    if values["release"] != _installed_release():
         raise OffsetlakeError(
             f"replaying records: expected offsetlake {values['release']}, as on the driver, found "
-            f"{_release()} on {gethostname()}. Install the same release on all machines."
+            f"{_installed_release()} on {gethostname()}. Install the same release on all machines."
         )
     return BatchToWrite(**values["batch"])
 
 
 @cache
-def _release() -> str:
+def _installed_release() -> str:
     return version("offsetlake")
 
 

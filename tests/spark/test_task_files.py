@@ -280,7 +280,7 @@ def test_an_executor_with_another_release_replays_nothing(
     world: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add(commit(1, key(1), committed_offset=1))
-    monkeypatch.setattr(task_files, "_release", lambda: "9.9.9")  # in the driver alone
+    monkeypatch.setattr(task_files, "_installed_release", lambda: "9.9.9")  # in the driver alone
     with pytest.raises(StreamingQueryException):
         world.run()
     assert world.failure is not None
