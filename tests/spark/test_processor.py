@@ -44,7 +44,7 @@ def bases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
     return before_batch
 
 
-@pytest.mark.parametrize("second_base_bytes", [0, 100_000_000])
+@pytest.mark.parametrize("second_base_bytes", [0, pytest.param(100_000_000, marks=pytest.mark.more)])
 def test_every_batch_gives_what_a_replay_in_memory_gives(
     bases: Any, second_base_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,13 @@ def of_all(tables: Tables) -> dict[tuple[str, int], pa.Table]:
     )
 
 
-@pytest.mark.parametrize("choice", CHOICES)
+SINGLE = [choice for choice in CHOICES if choice.startswith("partition 1 of")]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [pytest.param(choice, marks=[pytest.mark.more] if choice in SINGLE[::2] else []) for choice in CHOICES],
+)
 def test_rows_of_some_topics_are_those_chosen_among_all(
     tables: Tables, of_all: dict[tuple[str, int], pa.Table], choice: str
 ) -> None:
@@ -101,7 +107,7 @@ def test_changes_by_hour_are_those_of_the_topics(tables: Tables, choice: str) ->
     tables.ask(ask)
 
 
-@pytest.mark.parametrize("most_bytes", [10**8, 20_000, 1])
+@pytest.mark.parametrize("most_bytes", [pytest.param(10**8, marks=pytest.mark.more), 20_000, 1])
 def test_changes_in_memory_answer_as_the_tables_do_about_any_topics(tables: Tables, most_bytes: int) -> None:
     """All changes of a group are held, or those of one topic, or none."""
     changes, own = HeldChanges(most_bytes), [TopicPartitions("t\0")]

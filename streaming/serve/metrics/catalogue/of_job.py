@@ -25,8 +25,8 @@ OF_JOB: Final = (
     ),
     Metric(
         name="heartbeat_timestamp_seconds",
-        help="Time of the job's last heartbeat. Metrics of groups end `complete_within` (3 min) after this "
-        "time.",
+        help="Time of the job's last heartbeat. The series of groups disappear 3 min (`complete_within`) "
+        "after it.",
         level="job",
         unit=SECONDS,
         absent="the job never ran",
@@ -119,9 +119,9 @@ OF_JOB: Final = (
     ),
     Metric(
         name="source_complete_timestamp_seconds",
-        help="Time up to which all readable commits of the offsets partition were read. Unlike the time that "
-        "decides whether the partition is complete, it also advances while an open transaction hides newer "
-        "commits: see source_open_transaction_timestamp_seconds.",
+        help="Time up to which all readable commits of the offsets partition were read. It also "
+        "advances while an open transaction hides newer commits (see "
+        "source_open_transaction_timestamp_seconds), although the partition may then be incomplete.",
         level="job",
         labels=_SOURCE,
         unit=SECONDS,

@@ -190,7 +190,7 @@ PER_TOPIC: Final = (
     ),
     Metric(
         name="group_topic_oldest_commit_timestamp_seconds",
-        help="Time of the last commit, for the partition of the topic whose last commit is the oldest.",
+        help="The oldest of the times of the last commits for the partitions of the topic.",
         level="topic",
         labels=_TOPIC,
         unit=SECONDS,
