@@ -161,7 +161,7 @@ def health(
 
     STOPPED: no commits while records are waiting. STALLED: commits do not advance while records are waiting.
     WARNING: the lag is growing. REWOUND: the group committed an earlier offset. UNKNOWN: not enough data, see
-    REASON. The rules are based on Burrow's rules, and use the commits within `[health] window`. With
+    REASON. The rules are based on Burrow's rules, and use the last commits (`[health] window`). With
     --since, the command prints the first status of each group in this time, and one line per change.
 
     \b

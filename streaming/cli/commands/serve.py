@@ -52,7 +52,7 @@ def _address(_context: click.Context, option: click.Parameter, text: str | None)
 @click.option(
     "--behind-proxy",
     is_flag=True,
-    help="Accept HTTP from other machines without a token, because a proxy in front restricts access.",
+    help="Accept HTTP from other machines also without a token, because a proxy in front restricts access.",
 )
 @click.option(
     "--kafka",
