@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from streaming.brokers.broker import Broker
 from streaming.brokers.client_settings import java_needs
 from streaming.brokers.facts import TopicFacts
-from streaming.common.memory_limit import memory_limit
+from streaming.common.container_limits import limit_cores_of_arrow, memory_limit
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
 from streaming.job.reading import TopicReader
@@ -101,6 +101,7 @@ def _with_reader(
     ends: bool,
 ) -> None:
     refuse_contradictions_of_job(settings)
+    limit_cores_of_arrow()
     settings = _fitted_here(settings)
     if division_of(settings).keeps_freed:
         expect_many_rows()
