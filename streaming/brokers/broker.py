@@ -139,12 +139,14 @@ class Broker:
         *,
         waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
         limit_ms: int | None = None,
+        known: TopicFacts | None = None,
     ) -> TopicFacts | None:
         """Wait until the topic exists and return its facts; None when `give_up` says so before.
 
         The brokers must answer within `connect_timeout`, else `BrokerError`. The topic may take `limit_ms`,
         else `TopicMissingError`; None: as long as it likes, since Kafka creates it at the first commit. That
-        is logged once, and `waiting` says what is waited for.
+        is logged once, and `waiting` says what is waited for. If the facts are `known` from before, they are
+        returned for a topic that does not exist, at once.
         """
         if give_up():
             return None
@@ -153,8 +155,8 @@ class Broker:
         began = time.monotonic()
         with waiting(f"connecting to {servers}"):
             facts = self.topic_facts(source.connect_timeout_ms / 1_000)
-        if facts is not None:
-            return facts
+        if facts is not None or known is not None:
+            return facts or known
         _log.warning(
             f"topic {source.topic} does not exist yet on {servers}, or this user may not see it (Describe "
             "permission): waiting for it (brokers create the topic at the first request about a group)"

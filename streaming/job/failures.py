@@ -4,9 +4,11 @@ Refusals end it; it waits for silent brokers (docs/decisions/0015).
 """
 
 import logging
+import math
 import re
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -50,6 +52,10 @@ _MOST_SIGN_INS: Final = 3
 """Consecutive failed sign-ins of the query, while the brokers accept this user otherwise, before the job
 ends."""
 
+_CONSECUTIVE_WITHIN_S: Final = 600.0
+"""Failures further apart are not consecutive, even if there was nothing to read: the query had signed in and
+started its workers. The time limits of its clients are shorter, unless a user sets longer ones."""
+
 _SILENT: Final = re.compile(
     r"org\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b"
     r"|TimeoutException: Cannot fetch record"
@@ -62,7 +68,7 @@ _TOO_LATE: Final = "Timed out while waiting for the Python worker to connect bac
 (`PythonWorkerFactory.createSimpleWorker`)."""
 
 _MOST_LATE_STARTS: Final = 10
-"""Consecutive late starts of workers, with nothing read in between, before the job ends."""
+"""Consecutive late starts of workers before the job ends."""
 
 
 class JobFailedError(OffsetlakeError):
@@ -141,7 +147,8 @@ def as_failure(doing: str, cause: BaseException) -> OffsetlakeError:
 class Interruptions:
     """Distinguishes interrupted readings, which are restarted, from failures that end the job.
 
-    Remembers the positions of the tables at the last call. `partition_count` is that of the topic.
+    Failures are consecutive unless something was read in between, or they are far apart. Remembers the
+    positions of the tables at the last call. `partition_count` is that of the topic.
     """
 
     def __init__(
@@ -151,11 +158,14 @@ class Interruptions:
         partition_count: int,
         *,
         stop: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._broker = broker
         self._watch = watch
         self._partition_count = partition_count
         self._stop = stop
+        self._clock = clock
+        self._failed_at = -math.inf
         self._positions: dict[int, int] = {}
         self._late_starts = 0
         self._sign_ins = 0
@@ -164,13 +174,15 @@ class Interruptions:
         """Raise a failure, unless silent brokers or changes of the topic explain it."""
         if self._stop.is_set() or isinstance(failure, JobRefusedError | AccessRefusedError):
             raise failure
+        if isinstance(failure, WorkerTooLateError | SignInError) and self._ran_well(tables):
+            self._late_starts = self._sign_ins = 0
         if isinstance(failure, WorkerTooLateError):
-            self._late_starts = 1 if self._has_moved(tables) else self._late_starts + 1
+            self._late_starts += 1
             if self._late_starts <= _MOST_LATE_STARTS:
                 _log.warning("%s Starting the query again.", failure)
                 return
         if isinstance(failure, SignInError):
-            self._sign_ins = 1 if self._has_moved(tables) else self._sign_ins + 1
+            self._sign_ins += 1
             if self._sign_ins < _MOST_SIGN_INS:
                 _log.warning("%s Signing in again.", failure)
                 self._sign_in_again()
@@ -202,6 +214,11 @@ class Interruptions:
             except BrokerError as error:  # AWS gives no credentials: that is silence, and not counted
                 _log.warning("%s", error)
                 self._sign_ins -= 1
+
+    def _ran_well(self, tables: Tables) -> bool:
+        """Whether the query has read something since the last such failure, or that is long ago."""
+        failed_before, self._failed_at = self._failed_at, self._clock()
+        return self._has_moved(tables) or self._failed_at - failed_before > _CONSECUTIVE_WITHIN_S
 
     def _has_moved(self, tables: Tables) -> bool:
         """Whether anything was read since the last call."""

@@ -106,19 +106,19 @@ class TopicReader:
         `RebuildNeededError` after a jump of the clock.
         """
         tables = self.tables
-        is_filled = bool(tables.progress_if_any().partitions)
+        watch = self.alert_watch(tables) if tables.progress_if_any().partitions else None
 
         def heartbeat() -> None:
-            if is_filled:
+            if watch is not None:
                 progress = tables.progress()
                 writer = self.writer(tables, progress, self.checkpoint(progress.generation), said=progress)
-                writer.heartbeat({}, asked_at=now_ms())
+                writer.heartbeat({}, asked_at=now_ms(), alerts_evaluated_at=watch.evaluated_at())
 
         question = TopicQuestion(
             self.watch,
             self.settings,
             waiting=self.listener.waiting,
-            beside=lambda: self.alert_watch(tables) if is_filled else nullcontext(),
+            beside=lambda: watch or nullcontext(),
             heartbeat=heartbeat,
         )
         return question.ask(self.stop, limit_ms=self.settings.source.connect_timeout_ms if once else None)

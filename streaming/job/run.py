@@ -17,7 +17,8 @@ from pyspark.errors import PySparkException
 
 from streaming.brokers.broker import Broker
 from streaming.brokers.client_settings import java_needs
-from streaming.common.memory_limit import memory_limit
+from streaming.brokers.facts import TopicFacts
+from streaming.common.container_limits import limit_cores_of_arrow, memory_limit
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
 from streaming.job.reading import TopicReader
@@ -28,6 +29,7 @@ from streaming.job.sole_writer import sole_writer
 from streaming.jvm.class_archive import archive_options, archiving_options
 from streaming.jvm.jars import JarSet, ensure_jars
 from streaming.jvm.java import find_java, require_account
+from streaming.model.progress import Progress
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
 from streaming.settings.kinds import shown_size
@@ -99,6 +101,7 @@ def _with_reader(
     ends: bool,
 ) -> None:
     refuse_contradictions_of_job(settings)
+    limit_cores_of_arrow()
     settings = _fitted_here(settings)
     if division_of(settings).keeps_freed:
         expect_many_rows()
@@ -107,14 +110,15 @@ def _with_reader(
     find_java()  # the jars may exist without it
     require_account()
     tables = Tables(settings.tables.root, settings.tables.storage_options)
-    tables.at_first().progress_if_any()  # before any waiting
+    progress = tables.at_first().progress_if_any()  # before any waiting
     needs = java_needs(settings.source)
     of_checkpoint: tuple[JarSet, ...] = ("s3a",) if is_on_s3(settings.job.checkpoint) else ()
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
         jars, *more_jars = map(ensure_jars, ("connector", *of_checkpoint, *needs.jar_sets))
     broker = Broker(settings.source)
     limit_ms = settings.source.connect_timeout_ms if ends else None
-    facts = broker.wait_for_topic(stop.is_set, waiting=listener.waiting, limit_ms=limit_ms)
+    known = None if ends else _facts_in(progress)  # then reading waits, with heartbeats and alerts
+    facts = broker.wait_for_topic(stop.is_set, waiting=listener.waiting, limit_ms=limit_ms, known=known)
     if facts is None or stop.is_set():
         return
     with (
@@ -146,6 +150,13 @@ def _with_reader(
         finally:
             with listener.waiting("stopping Spark"):
                 spark.stop()
+
+
+def _facts_in(progress: Progress) -> TopicFacts | None:
+    """Return the facts of the topic that the tables were filled from; None: they are empty."""
+    if not progress.partitions:
+        return None
+    return TopicFacts(progress.cluster_id, len(progress.partitions), progress.topic_id)
 
 
 def _fitted_here(settings: Settings) -> Settings:

@@ -2,24 +2,25 @@
 tables.
 
 `streaming.tables.fences` keeps out a job that another one has replaced. This module refuses a job that would
-replace another one at work, which is seen by its heartbeats.
+replace another one at work, which is seen by its heartbeats. Until its first heartbeat (starting Spark may
+take long) a job commits signs of its start instead: a heartbeat would say that the tables are read on.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 from uuid import uuid4
 
 from deltalake.exceptions import DeltaError
 
+from streaming.common.retries import raise_if_ending
 from streaming.common.times import MINUTE_MS, iso, now_ms
 from streaming.job.sole_job import OWN_PLACES, is_local
 from streaming.model.errors import MisuseError, OffsetlakeError
-from streaming.model.progress import Progress
 from streaming.settings.model import Settings
-from streaming.tables.fences import WRITER, name_in
+from streaming.tables.fences import WRITER, OtherWriterError, name_in
 from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
@@ -39,26 +40,31 @@ def sole_writer(
 ) -> Iterator[str]:
     """Be the only writer of the tables until the end of the block; yields its name in them.
 
-    Raises `MisuseError` if another job is at work. To find that out takes up to three heartbeats where
-    folders cannot be locked and the job before did not end by itself; `waiting` says so.
+    Raises `MisuseError` if another job is at work, or is starting. To find that out takes up to three
+    heartbeats of that job where folders cannot be locked and the job before did not end by itself; `waiting`
+    says so.
     """
     tables = Tables(settings.tables.root, settings.tables.storage_options)
     changes = tables.delta_if_any("changes")
     before = "" if changes is None else name_in(changes, WRITER)
-    if before and not is_local(tables.root):
-        found = tables.progress()
-        if now_ms() - _last_sign(found) <= _LONG_SILENT_MS:
-            limit_s = _BEATS * settings.job.heartbeat_every_ms / 1_000
+    is_unlocked = changes is not None and not is_local(tables.root)
+    if before and is_unlocked:
+        found = _signs(tables)
+        if now_ms() - max(found) <= _LONG_SILENT_MS:
+            limit_s = _BEATS * _heartbeat_every_ms(before, settings) / 1_000
             with waiting(f"finding out whether another job writes to {tables.root} ({limit_s:g} s)"):
                 _refuse_if_at_work(tables, found, limit_s, stop)
-    name = uuid4().hex
+    name = f"{uuid4().hex}-{settings.job.heartbeat_every_ms}"
     if stop.is_set():  # perhaps another job is at work
         yield name
         return
     own = tables.with_name(WRITER, name)
+    if is_unlocked:
+        tables.sign_start(now_ms())  # before the name, which is never there without a sign of its job
     own.become_writer(after=before)
     try:
-        yield name
+        with _signing(own, settings.job.heartbeat_every_ms / 1_000) if is_unlocked else nullcontext():
+            yield name
     finally:
         try:
             own.end_writing()
@@ -66,16 +72,50 @@ def sole_writer(
             _log.debug("the end of writing was not noted: %s", error)
 
 
-def _refuse_if_at_work(tables: Tables, found: Progress, limit_s: float, stop: threading.Event) -> None:
+def _heartbeat_every_ms(name: str, settings: Settings) -> int:
+    """Return the time between two heartbeats of the job of this name, which ends with it."""
+    every = name.rpartition("-")[2]
+    return int(every) if every.isdecimal() else settings.job.heartbeat_every_ms
+
+
+def _refuse_if_at_work(tables: Tables, found: tuple[int, ...], limit_s: float, stop: threading.Event) -> None:
     for _ in range(max(1, round(limit_s / _ASK_EVERY_S))):
         if stop.wait(_ASK_EVERY_S):
             return
-        if (newest := tables.progress()) != found:
+        if (newest := _signs(tables)) != found:
             raise MisuseError(
                 f"starting the job: another job is writing to the tables under {tables.root}, last at "
-                f"{iso(_last_sign(newest), 'seconds')}. Stop it first, or {OWN_PLACES}."
+                f"{iso(max(newest), 'seconds')}. Stop it first, or {OWN_PLACES}."
             )
 
 
-def _last_sign(progress: Progress) -> int:
-    return max(progress.heartbeat, progress.batch_time or 0)
+def _signs(tables: Tables) -> tuple[int, ...]:
+    """Return the times (ms) of the last signs of a job: a heartbeat, a batch, a sign of its start."""
+    progress = tables.progress()
+    return progress.heartbeat, progress.batch_time or 0, tables.start_signed_at()
+
+
+@contextmanager
+def _signing(own: Tables, every_s: float) -> Iterator[None]:
+    """Sign the start of the job until it commits its progress, at the latest until the end of the block."""
+    done, before = threading.Event(), own.progress()
+
+    def sign() -> None:
+        while not done.wait(every_s):
+            try:
+                if own.progress() != before:
+                    return
+                own.sign_start(now_ms())
+            except OtherWriterError:  # the next commit of the job says so
+                return
+            except BaseException as error:  # anything that the storage and its library raise
+                raise_if_ending(error)
+                _log.debug("the start of the job was not signed: %s", error)
+
+    thread = threading.Thread(target=sign, name="offsetlake-start", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -75,18 +75,21 @@ def delete_old_rows(tables: Tables, name: str, keep: KeepTimes, times: Times, pr
 def trim_history(tables: Tables, first_whole_day: date, times: Times, proceed: Proceed) -> int:
     """Keep only removed offsets in the days of `changes` before `first_whole_day`, one commit for each day.
 
-    The commit records the day, so that each day is rewritten once. Days with unfolded changes, and those
-    after them, wait. A recorded day that is implausibly late is taken back: no day is known to be complete
-    then.
+    The commit records the day, so that each day is rewritten once. A batch that began before midnight may
+    have been committed after rows of the next day, which is not known to be old then: so the last recorded
+    day is looked at again. Days with unfolded changes, and those after them, wait. A recorded day that is
+    implausibly late is taken back: no day is known to be complete then.
     """
     dropped = 0
     changes = tables.delta("changes")
     if history_start(changes) > (tomorrow := day_of(times.latest + DAY_MS)):
         note_day(changes, HISTORY_TRANSACTION, tomorrow)
         changes = tables.delta("changes")
+    if history_start(changes) >= first_whole_day:
+        return 0
     is_old = _is_old(changes, first_whole_day, times)
     for day in days_of(changes):
-        if history_start(changes) <= day < first_whole_day:
+        if history_start(changes) <= day + timedelta(days=1) <= first_whole_day:
             if not proceed() or _has_unfolded_rows(tables, changes, day):
                 return dropped
             note = CommitProperties(app_transactions=[_note(HISTORY_TRANSACTION, day + timedelta(days=1))])

@@ -13,7 +13,7 @@ from streaming.model.errors import MisuseError
 from streaming.settings.kinds import host_and_port
 from streaming.settings.model import Settings
 from streaming.settings.properties import read_properties
-from streaming.settings.secrets import files_referred_to, looks_secret
+from streaming.settings.secrets import files_referred_to, looks_secret, looks_secret_beside_references
 
 _OF_HEADERS: Final = re.compile(r"alerts\.(webhook|alertmanager)\.headers\.")
 _SECRET_ON_THE_WIRE: Final = ("PLAIN", "OAUTHBEARER", "AWS_MSK_IAM")
@@ -34,7 +34,7 @@ def _files(settings: Settings, config: Path | None, command_config: Path | None)
     of_config, of_client = _texts_of(config), _properties_of(command_config)
     if config is not None and any(_is_secret(name, value) for name, value in of_config.items()):
         yield config
-    if command_config is not None and any(looks_secret(name, value) for name, value in of_client.items()):
+    if command_config is not None and any(_is_secret(name, value) for name, value in of_client.items()):
         yield command_config
     yield from files_referred_to([*of_config.values(), *of_client.values()])
     if settings.serve.http.token_file:
@@ -79,10 +79,11 @@ def _texts(tree: Any, name: str = "") -> dict[str, str]:
 
 def _is_secret(name: str, value: str) -> bool:
     """Return whether a setting contains a secret; headers and paths of receivers may be one."""
-    if "${" in value:
-        return False
+    is_header = _OF_HEADERS.match(name) is not None
+    if "${" in value:  # of a header the rest is its scheme: Bearer ${env:TOKEN}
+        return not is_header and looks_secret_beside_references(name, value)
     is_path = name in ("alerts.webhook.url", "alerts.alertmanager.url") and shown_url(value).endswith("/...")
-    return is_path or _OF_HEADERS.match(name) is not None or looks_secret(name, value)
+    return is_path or is_header or looks_secret(name, value)
 
 
 def _readable(files: Iterable[Path]) -> Iterator[str]:

@@ -305,15 +305,15 @@ class FreeTable(Kind):
 
     def further_expectation(self, value: Any) -> str | None:
         """Refuse tables and lists as values, and invalid HTTP headers."""
-        if not all(isinstance(item, str | int | float) for item in value.values()):
-            return "texts, numbers, true or false in its table"
+        if not all(map(_is_plain, value.values())):
+            return "texts, numbers (up to 64 bits), true or false in its table"
         return http_values.HEADERS if self.has_headers and http_values.refused_header(value) else None
 
     def quoted(self, value: object) -> str:
         """Name the keys of the refused values."""
         if not isinstance(value, dict):
             return http_values.refused_text("")
-        others = [key for key, item in value.items() if not isinstance(item, str | int | float)]
+        others = [key for key, item in value.items() if not _is_plain(item)]
         return f"something else as {', '.join(others)}" if others else str(http_values.refused_header(value))
 
     def read(self, value: Any, *, name: str) -> Mapping[str, str]:
@@ -472,6 +472,11 @@ def kinds_of(section: type, prefix: str = "") -> dict[str, Kind]:
         else:
             kinds[f"{prefix}{kind.setting(field.name)}"] = kind
     return kinds
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a TOML value can be passed on as text: numbers may have up to 64 bits, as TOML says."""
+    return isinstance(value, str | float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
 def _text(value: object) -> str:

@@ -34,6 +34,7 @@ _NO_SECRET_NAME: Final = re.compile(
 """Names that contain a word for secrets, but are of its location, its kind or its size."""
 
 _ASSIGNMENT: Final = re.compile(r"(?:-D)?([\w.-]+)=([^\s&;,]+)")
+_ANY_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 _ONLY_REFERENCE: Final = re.compile(r"\"?\$\{[^}]*\}\"?|")
 
 
@@ -115,6 +116,22 @@ def looks_secret(name: str, value: str) -> bool:
     """
     given = [(name, value), *_ASSIGNMENT.findall(value)]
     return holds_user(value) or any(_sounds_secret(part) and not is_reference(text) for part, text in given)
+
+
+def looks_secret_beside_references(name: str, value: str) -> bool:
+    """Return whether a setting seems to contain a secret, other than in the references in its value.
+
+    Of a value with assignments, such as those of JAAS, each counts by its own name.
+
+    >>> looks_secret_beside_references("sasl.jaas.config", 'X required username="a" password="${env:P}";')
+    False
+    >>> looks_secret_beside_references("sasl.jaas.config", 'X required username="${env:U}" password="x";')
+    True
+    """
+    plain = _ANY_REFERENCE.sub("${}", value)  # a reference may have spaces
+    given = _ASSIGNMENT.findall(plain) or [(name, plain)]
+    has_user = holds_user(plain.replace("${}@", ""))
+    return has_user or any(_sounds_secret(part) and not is_reference(text) for part, text in given)
 
 
 def refuse_secrets(values: Mapping[str, str], *, where: str) -> None:

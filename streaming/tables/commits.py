@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
 
@@ -20,6 +20,9 @@ from streaming.tables.files import commit_files
 
 PROGRESS_KEY: Final = "offsetlake.progress"
 """The metadata key of a commit to `changes` that holds the progress."""
+
+START_TRANSACTION: Final = "offsetlake.start"
+"""The application id under which `changes` keeps when a job has last signed its start (ms)."""
 
 T = TypeVar("T")
 
@@ -78,7 +81,20 @@ def restate_progress(changes: DeltaTable, storage: DeltaStorageHandler) -> None:
     progress = progress_of(changes, storage)
     if progress == Progress() or PROGRESS_KEY in _commit_info(storage, changes.version()):
         return
-    commit = CommitProperties(custom_metadata={PROGRESS_KEY: progress.to_json()}, max_commit_retries=0)
+    _restate(changes, progress)
+
+
+def sign_start(changes: DeltaTable, storage: DeltaStorageHandler, now: int) -> None:
+    """Commit that a job was starting at `now` (ms), and the progress again, as `restate_progress` does."""
+    _restate(changes, progress_of(changes, storage), Transaction(START_TRANSACTION, now))
+
+
+def _restate(changes: DeltaTable, progress: Progress, *transactions: Transaction) -> None:
+    commit = CommitProperties(
+        custom_metadata={PROGRESS_KEY: progress.to_json()},
+        app_transactions=list(transactions),
+        max_commit_retries=0,
+    )
     commit_files(changes, [], [], commit)
 
 

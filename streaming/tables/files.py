@@ -9,7 +9,6 @@ dictionary would be as large as the column. They are delta-encoded, which Parque
 """
 
 import json
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from streaming.common.conf_dir import whole_path
+from streaming.common.container_limits import usable_cores
 from streaming.common.keys import without_unused
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.model.errors import OffsetlakeError
@@ -92,7 +92,6 @@ def _size_of(rows: Sequence[pa.RecordBatch]) -> int:
     return _HELD_FILE_BYTES + own
 
 
-CORES: Final = os.cpu_count() or 1
 BOUNDED_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 """The table property that names the columns with bounds in the log."""
 
@@ -218,7 +217,7 @@ def write_files(
         return
     [column] = columns
     write = partial(_write_part, write_file, column)
-    threads = CORES if cores is None else cores
+    threads = usable_cores() if cores is None else cores
     parts = _parts(rows, column, threads)
     if len(parts) < 2 or threads < 2:
         for part in parts:

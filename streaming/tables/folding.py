@@ -26,13 +26,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.common.arrays import from_numbers, from_texts, no_rows, to_numbers, where
+from streaming.common.container_limits import usable_cores
 from streaming.common.keys import KEY_NAMES, Numbering, key_codes, leading, ranks
 from streaming.common.partitions import offsets_partitions
 from streaming.common.pieces import PIECE_BYTES, joined, pieces, take
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.tables.files import (
-    CORES,
     ROW_GROUP_ROWS,
     NewFiles,
     removal,
@@ -191,7 +191,8 @@ def fold_table(
     with NewFiles(storage) as new:
         files = _files_of(table)
         if elsewhere is None:
-            parts: Sequence[FoldedBuckets] = [_Fold(wanted, table, changes, new, files, CORES).folded()]
+            own = _Fold(wanted, table, changes, new, files, usable_cores()).folded()
+            parts: Sequence[FoldedBuckets] = [own]
         else:
             parts = elsewhere(wanted)
             new.take_over(file for part in parts for file in part.files)

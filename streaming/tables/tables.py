@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.common.conf_dir import is_closed, whole_path
@@ -32,11 +32,13 @@ from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLE
 from streaming.tables.change_files import BOUNDED_IN_CHANGES
 from streaming.tables.commits import (
     PROGRESS_KEY,
+    START_TRANSACTION,
     committed,
     has_all,
     has_transaction,
     progress_of,
     restate_progress,
+    sign_start,
 )
 from streaming.tables.feed import rows_in_order
 from streaming.tables.fences import WRITER, OtherWriterError, name_in, put_name, refuse_others
@@ -157,6 +159,17 @@ class Tables:
         """
         for name in self.existing():
             self._become_writer_of(name, after)
+
+    def sign_start(self, now: int) -> None:
+        """Commit to `changes` that a job was starting at `now` (ms), with the progress as it was; do nothing
+        if another commit came first."""
+        changes = self.delta("changes")
+        with self._writing("changes"), suppress(CommitFailedError):
+            sign_start(changes, self.storage(changes), now)
+
+    def start_signed_at(self) -> int:
+        """Return when a job has last signed its start (ms); 0: never."""
+        return self.delta("changes").transaction_version(START_TRANSACTION) or 0
 
     def end_writing(self) -> None:
         """Remove the name of the writer from `changes`: it has ended."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -91,10 +92,11 @@ def test_a_batch_of_another_driver_in_the_checkpoint_is_misuse() -> None:
 
 
 @pytest.fixture
-def interruptions(monkeypatch: pytest.MonkeyPatch) -> Callable[[BrokerError], Interruptions]:
-    """Interruptions of a job that gets no token, for this reason, while its brokers still answer."""
+def interruptions(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Interruptions]:
+    """Interruptions of a job that gets no token, for this reason, while its brokers still answer; its query
+    fails every so many seconds."""
 
-    def made(no_token: BrokerError) -> Interruptions:
+    def made(no_token: BrokerError, every_s: int = 1) -> Interruptions:
         def sign_in_again() -> None:
             raise no_token
 
@@ -102,13 +104,14 @@ def interruptions(monkeypatch: pytest.MonkeyPatch) -> Callable[[BrokerError], In
         watch = TopicWatch(broker, "topic", pause_ms=1)
         monkeypatch.setattr(broker, "sign_in_again", sign_in_again)
         monkeypatch.setattr(watch, "now", lambda: NOW)
-        return Interruptions(broker, watch, 1, stop=threading.Event())
+        times = count(0, every_s)
+        return Interruptions(broker, watch, 1, stop=threading.Event(), clock=lambda: float(next(times)))
 
     return made
 
 
 def test_a_job_whose_credentials_are_refused_ends_although_brokers_still_answer(
-    interruptions: Callable[[BrokerError], Interruptions], tables: Tables
+    interruptions: Callable[..., Interruptions], tables: Tables
 ) -> None:
     refused = interruptions(TokenRefusedError("expired"))
     for _ in range(2):
@@ -117,8 +120,28 @@ def test_a_job_whose_credentials_are_refused_ends_although_brokers_still_answer(
         refused.raise_unless_explained(SignInError("the query"), tables)
 
 
+def test_refusals_are_not_consecutive_if_the_query_ran_for_long_without_anything_to_read(
+    interruptions: Callable[..., Interruptions], tables: Tables
+) -> None:
+    rotated = interruptions(TokenRefusedError("expired"), every_s=1_200)
+    for _ in range(5):
+        rotated.raise_unless_explained(SignInError("the query"), tables)
+
+
+def test_late_starts_end_the_job_unless_the_query_ran_for_long_in_between(
+    interruptions: Callable[..., Interruptions], tables: Tables
+) -> None:
+    now_and_then, overloaded = (interruptions(BrokerError(""), every_s=every_s) for every_s in (1_200, 30))
+    for _ in range(10):
+        now_and_then.raise_unless_explained(WorkerTooLateError("the query"), tables)
+        overloaded.raise_unless_explained(WorkerTooLateError("the query"), tables)
+    now_and_then.raise_unless_explained(WorkerTooLateError("the query"), tables)
+    with pytest.raises(WorkerTooLateError):
+        overloaded.raise_unless_explained(WorkerTooLateError("the query"), tables)
+
+
 def test_a_job_that_gets_no_credentials_waits(
-    interruptions: Callable[[BrokerError], Interruptions], tables: Tables
+    interruptions: Callable[..., Interruptions], tables: Tables
 ) -> None:
     silent = interruptions(BrokerError("no answer"))
     for _ in range(5):
@@ -126,7 +149,7 @@ def test_a_job_that_gets_no_credentials_waits(
 
 
 def test_a_job_whose_credentials_were_refused_for_long_ends(
-    interruptions: Callable[[BrokerError], Interruptions], tables: Tables
+    interruptions: Callable[..., Interruptions], tables: Tables
 ) -> None:
     refused = interruptions(AccessRefusedError("for long"))
     with pytest.raises(AccessRefusedError):

@@ -12,12 +12,15 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import BrokerFactory
 from history_checks import check_history, table_offsets
+from job_process import SETTINGS, JobProcess
 from pyspark.sql import SparkSession
 from running_job import RunningJob
 from storage_faults import no_file_larger_than
 
 from decoders import RECORD_TYPES
 from decoders.formats.wire import INT16
+from streaming.alerts.table import AlertTable
+from streaming.common.times import now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.job.follow import follow
 from streaming.job.reporter import BatchReport
@@ -26,6 +29,8 @@ from streaming.model.errors import OffsetlakeError
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 Record = tuple[bytes, bytes | None]
+
+LIMIT_S = 90.0
 
 
 def commit(group: str, offset: int) -> Record:
@@ -37,7 +42,7 @@ def _key(group: str) -> bytes:
     return INT16.build(1) + RECORD_TYPES[1].key.build({"group": group, "topic": "t", "partition": 0})
 
 
-def committed(job: RunningJob) -> dict[str, int]:
+def committed(job: RunningJob | JobProcess) -> dict[str, int]:
     return {key.group: value.offset for key, value in table_offsets(job.tables).items()}
 
 
@@ -79,6 +84,39 @@ def test_the_job_outlasts_a_restart_of_the_brokers(
     assert table_offsets(job.run_once()) == kafka.broker_offsets(bootstrap)
     check_history(job.tables)
     assert job.tables.progress().generation == 0
+
+
+@pytest.mark.more
+def test_a_topic_that_is_gone_at_a_start_is_waited_for_with_heartbeats_and_alerts(
+    broker: LocalBroker, tmp_path: Path
+) -> None:
+    kafka.create_topics(broker.bootstrap_servers, {"gone": 1})
+    kafka.produce_raw(broker.bootstrap_servers, "gone", [commit("g", 1)])
+    alerts = '[alerts]\nevaluate_every = "1s"\nbehind_warning = "5s"'
+    job = JobProcess(tmp_path, broker.bootstrap_servers, settings=SETTINGS.replace("[alerts]", alerts))
+    job.start("run", "--once", "--topic", "gone")
+    assert job.wait() == 0, job.output
+    kafka.delete_topics(broker.bootstrap_servers, "gone")
+    started_at = now_ms()
+
+    def has_evaluated() -> bool:
+        return (job.tables.progress().alerts_evaluated_at or 0) > started_at
+
+    job.start("run", "--topic", "gone")
+    try:
+        kafka.wait_until(has_evaluated, "a heartbeat after an evaluation of alerts", timeout_s=LIMIT_S)
+        alerts_of = AlertTable(job.tables)
+        kafka.wait_until(
+            lambda: "job_behind" in [one.episode.rule for one in alerts_of.read().open_episodes()],
+            "an alert",
+            timeout_s=LIMIT_S,
+        )
+        assert "this user may not see it (Describe permission): waiting for it" in job.output
+        assert job.tables.progress().partitions[0].unanswered_since is not None
+        assert job.stop() == 0, job.output
+    finally:
+        job.kill()
+    assert committed(job) == {"g": 1}
 
 
 # --- storage ---------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """One job at a time on tables of an object store, which has no locks."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -19,18 +20,18 @@ from streaming.tables.fences import WRITER, OtherWriterError, name_in
 from streaming.tables.tables import Tables
 
 
-def settings_of(tables: Tables) -> Settings:
+def settings_of(tables: Tables, heartbeat_every: str) -> Settings:
     options: dict[str, Any] = {"tables.root": tables.root, "tables.storage_options": tables.storage_options}
-    return read_settings(options={**options, "job.heartbeat_every": "700ms"})
+    return read_settings(options={**options, "job.heartbeat_every": heartbeat_every})
 
 
 class Start:
     """A start of a job: what it waited for, and its tables once it is the writer."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, heartbeat_every: str = "700ms") -> None:
         self.waited_for: list[str] = []
         self.stop = threading.Event()
-        self._settings = settings_of(tables)
+        self._settings = settings_of(tables, heartbeat_every)
         self._tables = tables
         self._block = sole_writer(self._settings, self.stop, waiting=self._waiting)
 
@@ -49,12 +50,12 @@ class Start:
 
 
 @contextmanager
-def at_work(tables: Tables) -> Iterator[None]:
+def at_work(tables: Tables, every_s: float = 0.2) -> Iterator[None]:
     """Let a job have heartbeats."""
     done = threading.Event()
 
     def work() -> None:
-        while not done.wait(0.2):
+        while not done.wait(every_s):
             heartbeat(tables, now_ms())
 
     thread = threading.Thread(target=work)
@@ -74,6 +75,58 @@ def test_a_second_job_is_refused_while_the_first_one_works(object_store: ObjectS
         second.begin()
     heartbeat(tables, now_ms())
     first.end()
+
+
+def test_a_second_job_waits_for_the_heartbeats_of_the_first_one_as_rare_as_they_are(
+    object_store: ObjectStore,
+) -> None:
+    root = object_store.new_root()
+    first, second = Start(object_store.tables(root), "3s"), Start(object_store.tables(root))
+    tables = first.begin()
+    with at_work(tables, every_s=4), pytest.raises(MisuseError, match="another job is writing"):
+        second.begin()
+    assert second.waited_for == [f"finding out whether another job writes to {root} (9 s)"]
+    first.end()
+
+
+@pytest.mark.parametrize("ago_ms", [0, 11 * MINUTE_MS], ids=["just now", "long ago"])
+def test_a_second_job_is_refused_while_the_first_one_still_starts(
+    object_store: ObjectStore, ago_ms: int
+) -> None:
+    root = object_store.new_root()
+    killed, first, second = (Start(object_store.tables(root)) for _ in range(3))
+    heartbeat(killed.begin(), now_ms() - ago_ms)
+    tables = first.begin()
+    before = tables.progress()
+    with pytest.raises(MisuseError, match="another job is writing to the tables under s3:"):
+        second.begin()
+    assert tables.progress() == before, "nothing says that the tables are read on"
+    heartbeat(tables, now_ms())
+    first.end()
+
+
+def test_a_job_that_was_killed_while_it_started_is_replaced(object_store: ObjectStore) -> None:
+    root = object_store.new_root()
+    first, second = (Start(object_store.tables(root)) for _ in range(2))
+    heartbeat(first.begin(), now_ms() - 11 * MINUTE_MS)
+    object_store.tables(root).sign_start(now_ms())
+    heartbeat(second.begin(), now_ms())
+    assert len(second.waited_for) == 1
+    second.end()
+
+
+def test_a_job_signs_its_start_until_its_first_heartbeat(object_store: ObjectStore) -> None:
+    root = object_store.new_root()
+    first, second = (Start(object_store.tables(root), "100ms") for _ in range(2))
+    first.begin()
+    first.end()
+    tables = second.begin()
+    heartbeat(tables, now_ms())
+    time.sleep(1)  # one may be under way
+    signed = tables.start_signed_at()
+    time.sleep(0.5)
+    assert tables.start_signed_at() == signed
+    second.end()
 
 
 def test_a_job_that_was_killed_is_replaced_and_commits_nothing_more(object_store: ObjectStore) -> None:

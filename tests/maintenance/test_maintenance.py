@@ -21,7 +21,7 @@ from table_batches import QUERY, Batch, Row, append, group, heartbeat, live_in, 
 
 from streaming.alerts.rules import UNKNOWN_RECORD_VERSION
 from streaming.cli.main import cli
-from streaming.common.times import DAY_MS, HOUR_MS, from_ms, iso, now_ms
+from streaming.common.times import DAY_MS, HOUR_MS, day_of, from_ms, iso, now_ms, start_of
 from streaming.job.maintenance_thread import Maintainer
 from streaming.maintenance.compaction import compact
 from streaming.maintenance.lease import LEASE_MS, MaintenanceBusyError, maintenance_lease
@@ -262,6 +262,27 @@ def test_a_day_that_leaves_the_history_keeps_its_removed_offsets_until_theirs_ha
     round_at(tables, NOW + 9 * DAY_MS, keep)
     assert kept(tables) == []
     assert tables.read().offsets.sort_by("group").to_pylist() == live
+
+
+def test_a_batch_committed_after_rows_of_the_next_day_leaves_with_its_own_day(tables: Tables) -> None:
+    midnight = start_of(TODAY) - 8 * DAY_MS
+    append(tables, set_offset("a", 1), now=midnight - HOUR_MS)
+    heartbeat(tables, midnight + 1_000)
+    append(tables, batch(set_offset("b", 1), remove_offset("c")), now=midnight - 1_000)
+    append(tables, set_offset("d", 1), now=midnight + HOUR_MS)
+    live_on(tables, midnight + 2 * HOUR_MS, NOW)
+    tables.fold()
+    day = day_of(midnight - 1_000)
+
+    def of_that_day() -> list[str]:
+        rows = tables.delta("changes").to_pyarrow_table()
+        return [row["group"] for row in rows.to_pylist() if row["day"] == day]
+
+    round_at(tables, NOW - DAY_MS)
+    assert "b" in of_that_day(), "it is not known yet to be older than the rows of the next day"
+    round_at(tables, NOW)
+    assert of_that_day() == ["c"]
+    assert history_start(tables.delta("changes")) == TODAY - timedelta(days=7)
 
 
 def test_a_moment_before_the_history_is_refused_and_one_within_it_is_answered(tables: Tables) -> None:

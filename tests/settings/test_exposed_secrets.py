@@ -42,12 +42,24 @@ HOLD_SECRETS = {
     "a header": f'[alerts.webhook]\nurl = "https://x"\n[alerts.webhook.headers]\nX = "{SECRET}"',
     "the path of a hook": f'[alerts.webhook]\nurl = "https://hooks.example/{SECRET}"',
     "the user of a hook": f'[alerts.alertmanager]\nurl = "https://user:{SECRET}@hooks.example"',
+    "a password beside a reference": "[source.client]\n"
+    f'"sasl.jaas.config" = \'X required username="${{env:HOME}}" password="{SECRET}";\'',
+    "a password in the query of a hook": "[alerts.webhook]\n"
+    f'url = "https://hooks.example/${{env:HOME}}?token={SECRET}"',
+    "the user of a hook, beside a reference": "[alerts.webhook]\n"
+    f'url = "https://user:{SECRET}@hooks.example/${{env:HOME}}"',
+    "a password of which a part is a reference": "[source.client]\n"
+    f'"ssl.key.password" = "{SECRET}${{env:HOME}}"',
     "a signature": f'[tables.storage_options]\nx = "sv=1&sig={SECRET}"',
 }
 HOLD_NONE = {
     "nothing": "",
     "references": '[alerts.webhook]\nurl = "https://x/${env:HOME}"\nheaders = { X = "${env:HOME}" }\n'
     '[source.client]\n"ssl.key.password" = "${env:HOME}"\n"ssl.truststore.location" = "/keys/x"',
+    "references as parts": "[source.client]\n"
+    '"sasl.jaas.config" = \'X required username="me" password="${env:HOME}";\'\n'
+    '[alerts.webhook]\nurl = "https://me:${env:WORD}@x/?token=${env:WORD}"\n'
+    'headers = { Authorization = "Bearer ${env:HOME}" }',
     "a host": '[alerts.webhook]\nurl = "https://hooks.example"',
     "lists": '[[serve.kafka]]\nlisten = "127.0.0.1:1"',
 }
@@ -66,7 +78,10 @@ def test_a_settings_file_with_a_secret_that_everybody_may_read(folder: Path, tex
 
 
 @pytest.mark.parametrize("text", HOLD_NONE.values(), ids=HOLD_NONE.keys())
-def test_a_settings_file_without_secrets_may_be_read_by_all(folder: Path, text: str) -> None:
+def test_a_settings_file_without_secrets_may_be_read_by_all(
+    folder: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORD", SECRET)
     assert warnings(written(folder, "mine.toml", text)) == []
 
 
@@ -83,7 +98,9 @@ def test_files_that_settings_refer_to_and_those_of_clients_and_of_the_token(fold
     config = written(folder, "mine.toml", f'[alerts.webhook]\nheaders = {{ X = "${{file:{secrets}:a}}" }}')
     lines = warnings(config, of_client, serve__http__token_file=str(token))
     assert [line.partition(" holds")[0] for line in lines] == [str(of_client), str(secrets), str(token)]
-    of_client.write_text(f"ssl.key.password=${{file:{secrets}:a}}\n")
+    reference = f"${{file:{secrets}:a}}"
+    jaas = f'X required username="me" password="{reference}";'
+    of_client.write_text(f"ssl.key.password={reference}\nsasl.jaas.config={jaas}\n")
     secrets.chmod(0o600)
     token.chmod(0o400)
     assert warnings(config, of_client, serve__http__token_file=str(token)) == []

@@ -169,7 +169,7 @@ MISTAKES = {
     "empty text": ('tables.root = ""', "'tables.root' expects text that is not empty, found ''"),
     "list in a free table": (
         "source.client.x = [1]",
-        "'source.client' expects texts, numbers, true or false",
+        "'source.client' expects texts, numbers (up to 64 bits), true or false",
     ),
     "bad duration": (
         '\n[tables]\n# a week\nhistory = "7 days"',
@@ -310,6 +310,11 @@ MISTAKES = {
     "more digits than Python writes": (
         f"health.min_lag = 0x{'f' * 5_000}",
         "found a number of too many digits.",
+    ),
+    "more digits than Python writes, in a table": (
+        f'[source.client]\n"fetch.min.bytes" = 0x{"f" * 5_000}',
+        "line 1: setting 'source.client' expects texts, numbers (up to 64 bits), true or false in its table, "
+        "found something else as fetch.min.bytes.",
     ),
     "lists within too many others": (
         f"health.min_lag = {'[' * 3_000}{']' * 3_000}",

@@ -120,7 +120,7 @@ def test_many_rows_of_one_partition_become_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files_module, "ROWS_WORTH_A_FILE", 10)
-    monkeypatch.setattr(files_module, "CORES", 3)
+    monkeypatch.setattr(files_module, "usable_cores", lambda: 3)
     wanted = rows(100)
     table = appended(tmp_path, wanted)
     assert sorted(file["num_records"] for file in files(table)) == [33, 33, 34]

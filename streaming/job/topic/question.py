@@ -84,7 +84,11 @@ class TopicQuestion:
         self._problems.settle("brokers", f"{servers} answers again")
         if topic is None:
             self._lack = TopicMissingError.of(name, servers, self._settings.source.connect_timeout_ms)
-            self._problems.make("topic", f"topic {name} does not exist on {servers}: waiting for it")
+            self._problems.make(
+                "topic",
+                f"topic {name} does not exist on {servers}, or this user may not see it (Describe "
+                "permission): waiting for it",
+            )
         else:
             self._problems.settle("topic", f"topic {name} exists again")
             self._lack = None

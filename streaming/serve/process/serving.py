@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Final
 
 from streaming.common.conf_dir import whole_path
+from streaming.common.container_limits import limit_cores_of_arrow
 from streaming.common.freed_memory import return_freed_memory_at_once
 from streaming.common.http_values import ip_address
 from streaming.common.rate_limits import RateLimitedLog, end_together
@@ -87,6 +88,7 @@ def serve(
     token, http_tls = _token(http), read_http_tls(http)
     sys.setswitchinterval(_SWITCH_S)
     return_freed_memory_at_once()
+    limit_cores_of_arrow()
     share = _share_of_connections(len(endpoints), bool(http.listen))
     clusters = [
         ServedCluster.of(name, own, counters=Counters() if http.listen else None)
