@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, Output, print_answer, tables_of, topics_of
@@ -181,26 +179,10 @@ class Found:
 def recreated_topics(rows: "pa.Table") -> Iterator[str]:
     """Yield remarks about offsets (rows with `of_recreated_topic`) of topics that were recreated since."""
     from streaming.lag.restoring import RECREATED
+    from streaming.queries.reset_csv import position_warnings
 
     found = rows.filter(rows["of_recreated_topic"]).select([*_POSITION, "of_recreated_topic"]).to_pylist()
     return position_warnings(({**row, "warning": RECREATED} for row in found), most=_MOST_NAMED)
 
 
 _POSITION: Final = ("group", "topic", "partition", "committed_offset")
-
-
-def position_warnings(rows: Iterable[dict[str, Any]], *, most: int | None = None) -> Iterator[str]:
-    """Yield the `warning` of positions, grouped by group and topic; at most `most` of these."""
-    by = itemgetter("group", "topic", "warning")
-    told = [(key, list(own)) for key, own in groupby(sorted(rows, key=by), by)]
-    for (group, topic, warning), own in told[:most]:
-        places = [_place(topic, row) for row in own]
-        more = f"; and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
-        yield f"group {group!r}: {'; '.join(places[:_MOST_NAMED])}{more}: {warning}"
-    if others := sum(len(own) for _, own in told[most:]) if most is not None else 0:
-        yield f"and {others} more offsets"
-
-
-def _place(topic: str, row: dict[str, Any]) -> str:
-    offset = row["committed_offset"]
-    return f"{topic}:{row['partition']}" + ("" if offset is None else f", offset {offset}")

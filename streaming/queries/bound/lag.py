@@ -298,11 +298,15 @@ class SnapshotLagQueries:
 
     def restore(self, groups: Sequence[str] | None, topics: Sequence[TopicPartitions] = ()) -> Answer:
         answer = _in_order(self._answer(lambda _, offsets: offsets, groups, topics))
-        now, asked = self.at.newest(), topics_in(answer.rows)
+        return replace(answer, rows=self.to_restore(answer.rows))
+
+    def to_restore(self, offsets: pa.Table) -> pa.Table:
+        """Return committed offsets of the past as positions to restore (schema `RESTORED`), in the same
+        order, with warnings where their logs have changed since."""
+        now, asked = self.at.newest(), topics_in(offsets)
         ends = now.newest_ends(asked, as_of=now.moment, within_ms=self.max_age_ms)
         topics_seen = now.topics_over_time(asked, as_of=now.moment)
-        rows = restored(answer.rows, ends, topics_seen, max_age_ms=self.max_age_ms, now=now.moment)
-        return replace(answer, rows=rows)
+        return restored(offsets, ends, topics_seen, max_age_ms=self.max_age_ms, now=now.moment)
 
     # ---------------------------------------------------------------------------------------------------
 
