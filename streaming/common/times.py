@@ -71,8 +71,13 @@ def parse_moment(text: str, now: int, *, name: str) -> TypedMoment:
     return typed
 
 
+def is_now(text: str) -> bool:
+    """Return whether a text that `parse_moment` accepts is `now`: whatever the clocks say, the present."""
+    return text.strip().lower() == "now"
+
+
 def _typed_moment(text: str, now: int, name: str) -> TypedMoment:
-    if text.lower() == "now":
+    if is_now(text):
         return TypedMoment(now, is_relative=True)
     if _DURATION.fullmatch(text.removeprefix("-")):
         return TypedMoment(now - parse_duration_ms(text.removeprefix("-"), name=name), is_relative=True)

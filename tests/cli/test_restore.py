@@ -90,6 +90,22 @@ def test_lost_offsets_that_may_be_wrong_by_now_are_named_as_restore_names_them(
     assert [line.split(": ")[1] for line in told] == [f"group {name!r}" for name in groups if name != "fine"]
 
 
+def test_now_includes_the_newest_batch_of_a_job_whose_clock_is_ahead(
+    world: LagTables, restore: Any, offsetlake: Any
+) -> None:
+    ahead = now_ms() + 90_000
+    before = int(restore("live", "--as-of", "now").out.rsplit(",", 1)[1])
+    commit = offset(committed_offset=before + 7, commit_timestamp=world.now, source_partition=SOURCE)
+    append(world.tables, {("live", "orders", 0): commit}, now=ahead)
+    ended = restore("live", "--as-of", " NOW", "--require-complete")
+    assert (ended.code, ended.out) == (0, f"orders,0,{before + 7}\n")
+    rows = offsetlake(
+        *("history", "live", "--since", "1m", "--until", "now", "--output", "csv"),
+        *("--table-root", world.tables.root),
+    ).out
+    assert f"live,orders,0,{before + 7}," in rows
+
+
 def test_a_group_that_the_file_cannot_hold_is_named(world: LagTables, restore: Any) -> None:
     commit = offset(
         committed_offset=5, source_offset=900, commit_timestamp=world.now, source_partition=SOURCE

@@ -86,7 +86,7 @@ def history(
 
     refuse_both(groups, all_groups=all_groups)
     wanted_events = words_of(events, EVENTS, name="--event")
-    first, last = asking.since(since), asking.moment("--until", until)
+    first, last = asking.since(since), asking.until(until)
     if first and last and last < first:
         raise MisuseError(
             f"--until: expected a time after --since {since}, found {until}, which is before it."

@@ -173,7 +173,7 @@ def health(
 
     refuse_both(groups, all_groups=all_groups)
     wanted = words_of(statuses, STATUSES, name="--status")
-    first, last = asking.since(since), asking.moment("--until", until)
+    first, last = asking.since(since), asking.until(until)
     if (first and asking.as_of) or (last and not first):
         raise MisuseError(
             "--since and --until: expected without --as-of, and the second only beside the first. "

@@ -52,7 +52,7 @@ def restore(
     """
     if not groups:
         raise MisuseError("restore: expected a group, found none. Name it: --group G.")
-    if asking.as_of is None:
+    if not asking.has_as_of:
         raise MisuseError("restore: expected --as-of, found none. Add a time: --as-of 2h.")
     settings = settings_of(config, table_root=table_root, cluster=cluster)
     rows, found, one_group, running = Question.of(settings, asking, groups, topics).ask(_restored)
