@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, Output, print_answer, tables_of, topics_of
@@ -31,14 +31,15 @@ _MOST_NAMED: Final = 5
 class Question:
     """The query of a command: the given names, and the requirements for the answer.
 
-    Names are looked up `among` these; `assigned`: live names, and assigned partitions.
+    Names are looked up `among` these, and with `has_assigned` among assigned partitions, too.
     """
 
     settings: Settings
     asking: Asking
     groups: tuple[str, ...] = ()
     topics: "tuple[TopicPartitions, ...]" = ()
-    among: "Among | Literal['assigned']" = "live"
+    among: "Among" = "live"
+    has_assigned: bool = False
 
     @classmethod
     def of(
@@ -48,10 +49,17 @@ class Question:
         groups: tuple[str, ...] = (),
         topics: tuple[str, ...] = (),
         *,
-        among: "Among | Literal['assigned']" = "live",
+        among: "Among" = "live",
+        has_assigned: bool = False,
     ) -> Self:
-        wanted = tuple(topics_of(topics))
-        return cls(settings=settings, asking=asking, groups=groups, topics=wanted, among=among)
+        return cls(
+            settings=settings,
+            asking=asking,
+            groups=groups,
+            topics=tuple(topics_of(topics)),
+            among=among,
+            has_assigned=has_assigned,
+        )
 
     def ask(self, answer: "Callable[[AskedSnapshot], T]") -> T:
         """Return the result of `answer` for one snapshot of the tables: everything to be printed.
@@ -88,9 +96,9 @@ class AskedSnapshot:
         """The given names, resolved in the snapshot."""
         from streaming.queries.names import NameSearch
 
-        among = self.question.among
-        names = self.lag.names if among == "assigned" else partial(self.offsets.names, among=among)
-        return NameSearch(self.question.groups, self.question.topics, names, _past(self.offsets))
+        question = self.question
+        names = partial((self.lag if question.has_assigned else self.offsets).names, among=question.among)
+        return NameSearch(question.groups, question.topics, names, _past(self.offsets))
 
     @property
     def groups(self) -> "list[str] | None":

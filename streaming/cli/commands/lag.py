@@ -123,7 +123,7 @@ def _print_lag(
         found = found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
         return rows, found, int(may_be.sum())
 
-    rows, found, left_out = Question.of(settings, asking, groups, topics, among="assigned").ask(answer)
+    rows, found, left_out = Question.of(settings, asking, groups, topics, has_assigned=True).ask(answer)
     found.show(rows, output, _FORMS[by])
     remark = f"{left_out} {by}s whose lag or lag time is not known, or only a lower bound (>=), are left out"
     return found.report([*found.why_no_lag(output), *([remark] if left_out else [])])
@@ -180,7 +180,8 @@ def health(
             "--as-of is one moment."
         )
     settings = settings_of(config, table_root=table_root, cluster=cluster)
-    question = Question.of(settings, asking, groups, topics, among="history" if first else "assigned")
+    among: Literal["history", "live"] = "history" if first else "live"
+    question = Question.of(settings, asking, groups, topics, among=among, has_assigned=True)
     start, end = to_ms(first), asking.now if last is None else to_ms(last)
     rows, found = question.ask(_health if start is None else partial(_health_changes, since=start, until=end))
     form = forms.STATUS_CHANGES if first else forms.HEALTH
@@ -190,14 +191,15 @@ def health(
 
 def _health(asked: AskedSnapshot) -> tuple["pa.Table", Found]:
     answer = asked.lag.health(asked.groups, asked.topics)
-    found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets")
+    found = asked.answered(answer.positions, answer.as_of, nothing="committed offsets")
     return answer.rows, found.with_sampled_ends(answer.rows, asked.lag.max_age_ms)
 
 
 def _health_changes(asked: AskedSnapshot, *, since: int, until: int) -> tuple["pa.Table", Found]:
     answer = asked.lag.health_changes(asked.groups, asked.topics, since=since, until=until)
     then = " in that time"
-    return answer.rows, asked.answered(answer.rows, answer.as_of, nothing="committed offsets", when=then)
+    nothing = "committed offsets"
+    return answer.rows, asked.answered(answer.positions, answer.as_of, nothing=nothing, when=then)
 
 
 def _of_status(rows: "pa.Table", wanted: list[str]) -> "pa.Table":
