@@ -292,7 +292,7 @@ def asking_options(command: Command) -> Command:
     @click.option(
         "--max-age",
         metavar="DURATION",
-        help="Fail if the last heartbeat of the job is older than this, such as 30s.",
+        help="Fail if the last heartbeat of the job is older than this, such as 30s, or as far ahead.",
     )
     @functools.wraps(command)
     def with_asking(
