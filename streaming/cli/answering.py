@@ -110,6 +110,12 @@ class AskedSnapshot:
         """The selected topics; empty: all."""
         return self.search.topics
 
+    def start_of_history(self, since: int) -> list[str]:
+        """Return a remark if changes since a moment (ms) are not kept."""
+        whole_since = self.at.whole_since()
+        is_whole = whole_since is not None and whole_since <= since
+        return start_of_history(None if is_whole else whole_since, self.at.starts_after(since))
+
     def checked(self, about: "AsOf") -> "AsOf":
         """Return the state of the tables for an answer; raises `IncompleteError` if it does not meet the
         requirements."""
@@ -122,6 +128,15 @@ class AskedSnapshot:
         errors = about.loading_of(self.groups)
         missing = self.search.missing(rows, errors, nothing=nothing, when=when, is_partial=about.is_partial)
         return Found(about=about, missing=missing, errors=errors)
+
+
+def start_of_history(whole_since: int | None, starts_at: int | None) -> list[str]:
+    """Return a remark about the moments (ms) from which on all changes, or any, are kept (None: all that were
+    requested)."""
+    if whole_since is not None:
+        start = iso(whole_since)
+        return [f"history starts at {start}: before, only the removal of offsets is kept ([tables] history)"]
+    return [] if starts_at is None else [f"history starts at {iso(starts_at)}"]
 
 
 def _past(queries: "SnapshotQueries") -> "Past | None":

@@ -415,6 +415,22 @@ def test_a_topic_that_is_only_assigned_is_found(
     assert "new" not in ended.err
 
 
+def test_a_history_that_begins_later_is_said(tmp_path: Path, offsetlake: Any) -> None:
+    tables, minute = new_tables(tmp_path), 60_000
+    first = now_ms() - 30 * minute
+    there: Batch = {("brief", "t", 0): offset(commit_timestamp=first)}
+    append(tables, there | {"brief": group(type="classic")}, now=first)
+    append(tables, dict.fromkeys(there), live=there, now=first + minute)
+    heartbeat(tables, now_ms())
+    asked = ["brief", "--table-root", tables.root, "--output", "json", "--since"]
+    remark = f"offsetlake: history starts at {iso(first)}"
+    for more in (["history", *asked, "1d", "--every", "1h"], ["health", *asked, "1d"]):
+        assert remark in offsetlake(*more).err.splitlines(), more
+    ended = offsetlake("history", *asked, "10m", "--every", "5m")
+    nothing = "offsetlake: group 'brief' has no committed offsets at these moments"
+    assert (ended.code, ended.err.splitlines()) == (0, [nothing])
+
+
 @pytest.mark.parametrize("since", [[], ["--since", "3s"]], ids=["now", "since"])
 def test_topics_that_determine_no_status_are_there(tmp_path: Path, offsetlake: Any, since: list[str]) -> None:
     tables, now = new_tables(tmp_path), now_ms() - 5_000

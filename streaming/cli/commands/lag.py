@@ -183,23 +183,24 @@ def health(
     among: Literal["history", "live"] = "history" if first else "live"
     question = Question.of(settings, asking, groups, topics, among=among, has_assigned=True)
     start, end = to_ms(first), asking.now if last is None else to_ms(last)
-    rows, found = question.ask(_health if start is None else partial(_health_changes, since=start, until=end))
+    answer = _health if start is None else partial(_health_changes, since=start, until=end)
+    rows, found, remarks = question.ask(answer)
     form = forms.STATUS_CHANGES if first else forms.HEALTH
     found.show(_of_status(rows, wanted), output, form)
-    return found.report(found.why_no_lag(output))
+    return found.report([*found.why_no_lag(output), *remarks])
 
 
-def _health(asked: AskedSnapshot) -> tuple["pa.Table", Found]:
+def _health(asked: AskedSnapshot) -> tuple["pa.Table", Found, list[str]]:
     answer = asked.lag.health(asked.groups, asked.topics)
     found = asked.answered(answer.positions, answer.as_of, nothing="committed offsets")
-    return answer.rows, found.with_sampled_ends(answer.rows, asked.lag.max_age_ms)
+    return answer.rows, found.with_sampled_ends(answer.rows, asked.lag.max_age_ms), []
 
 
-def _health_changes(asked: AskedSnapshot, *, since: int, until: int) -> tuple["pa.Table", Found]:
+def _health_changes(asked: AskedSnapshot, *, since: int, until: int) -> tuple["pa.Table", Found, list[str]]:
     answer = asked.lag.health_changes(asked.groups, asked.topics, since=since, until=until)
-    then = " in that time"
-    nothing = "committed offsets"
-    return answer.rows, asked.answered(answer.positions, answer.as_of, nothing=nothing, when=then)
+    nothing, then = "committed offsets", " at these moments"
+    found = asked.answered(answer.positions, answer.as_of, nothing=nothing, when=then)
+    return answer.rows, found, asked.start_of_history(since)
 
 
 def _of_status(rows: "pa.Table", wanted: list[str]) -> "pa.Table":
