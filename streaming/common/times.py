@@ -116,12 +116,18 @@ def to_ms(moment: None) -> None: ...
 @overload
 def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
-    """Return milliseconds since 1970; `MisuseError` for a moment without a time zone; None of None."""
+    """Return milliseconds since 1970; None of None. Raises `MisuseError` for a moment without a time zone, or
+    one that UTC has no date for."""
     if moment is None:
         return None
     if moment.tzinfo is None:
         raise MisuseError(f"as_of: expected a datetime with a time zone, found {moment.isoformat()!r}.")
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    try:
+        return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
+    except OverflowError as error:
+        raise MisuseError(
+            f"as_of: expected a time from year 1 to 9999 in UTC, found {moment.isoformat()!r}."
+        ) from error
 
 
 @overload

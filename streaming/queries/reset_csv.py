@@ -27,12 +27,12 @@ def reset_lines(positions: pa.Table, offset: str, *, one_group: bool) -> Iterato
     """Yield lines `group,topic,partition,offset` for rows with these, the offset from the column `offset`;
     for one group without the group, as the tool expects with one `--group`.
 
-    Rows without an offset, and with names that the file cannot hold, are left out.
+    Rows without an offset, with a negative one, and with names that the file cannot hold, are left out.
     """
     for row in positions.select(["group", "topic", "partition", offset]).to_pylist():
         group = row.pop("group")
         names = [row["topic"], *([] if one_group else [group])]
-        if row[offset] is not None and not any(map(_unfit, names)):
+        if row[offset] is not None and row[offset] >= 0 and not any(map(_unfit, names)):
             yield csv_line([*([] if one_group else [group]), *row.values()]) + "\n"
 
 

@@ -17,6 +17,7 @@ from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
 from streaming.queries.answers import Answer
 from streaming.queries.as_of import AsOf
+from streaming.queries.offsets import refuse_future
 from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_column, value_columns
@@ -113,7 +114,7 @@ def run_sql(
     moment = to_ms(as_of)
 
     def question(present: PresentSnapshot) -> Answer:
-        at = present if moment is None else present.as_of(moment)
+        at = present if moment is None else refuse_future(present.as_of(moment))
         with _temporary_folder() as folder:
             views = _ComputedViews(QueryBuilder(), folder, at, AsOf.at(None, at), health)
             within = partial(bounded, _OF_PROCESS * memory_mb << 20)

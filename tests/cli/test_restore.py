@@ -125,6 +125,18 @@ def test_a_group_that_the_file_cannot_hold_is_named(world: LagTables, restore: A
     assert restore("two\nlines", "--as-of", "now").out == "orders,0,5\n"
 
 
+def test_negative_offsets_are_left_out_and_named(world: LagTables, restore: Any, offsetlake: Any) -> None:
+    commit = {"commit_timestamp": world.now, "source_partition": SOURCE}
+    batch: Batch = {("odd", "orders", n): offset(committed_offset=n - 1, **commit) for n in (0, 1)}
+    append(world.tables, batch, now=world.now)
+    left_out = "group 'odd': orders:0, offset -1: it is left out, because kafka-consumer-groups refuses"
+    ended = restore("odd", "--as-of", "now")
+    assert (ended.code, ended.out, left_out in ended.err) == (1, "orders,1,0\n", True)
+    append(world.tables, dict.fromkeys(batch), live=batch, now=world.now + 1)
+    ended = offsetlake("removed", "odd", "--output", "reset-csv", "--table-root", world.tables.root)
+    assert (ended.code, ended.out, left_out in ended.err) == (1, "orders,1,0\n", True)
+
+
 def test_positions_that_could_never_be_read_are_named(world: LagTables, restore: Any) -> None:
     source = {"source_partition": SOURCE, "commit_timestamp": world.now}
     batch: Batch = {

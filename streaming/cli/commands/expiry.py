@@ -157,8 +157,9 @@ def removed(
         found.show(listing.rows.select(removals.PRINTED.names), output, forms.REMOVED, with_line=False)
         return found.report(listing.all_remarks())
     listing, found, lost, one_group, running = question.ask(to_restore)
-    write_for_programs(reset_lines(lost, "committed_offset", one_group=one_group))
+    lines = list(reset_lines(lost, "committed_offset", one_group=one_group))
+    write_for_programs(lines)
     left_out = names_left_out(lost, one_group=one_group)
     remarks = [*listing.all_remarks(), *doubts(lost), *left_out, *running]
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
-    return found.report(remarks) or int(bool(left_out))
+    return found.report(remarks) or int(len(lines) < len(lost))

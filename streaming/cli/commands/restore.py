@@ -56,10 +56,10 @@ def restore(
         raise MisuseError("restore: expected --as-of, found none. Add a time: --as-of 2h.")
     settings = settings_of(config, table_root=table_root, cluster=cluster)
     rows, found, one_group, running = Question.of(settings, asking, groups, topics).ask(_restored)
-    write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))
+    lines = list(reset_lines(rows, "committed_offset", one_group=one_group))
+    write_for_programs(lines)
     left_out = names_left_out(rows, one_group=one_group)
-    is_whole = not left_out and not rows["committed_offset"].null_count
-    return found.report([str(found.about), *doubts(rows), *left_out, *running]) or int(not is_whole)
+    return found.report([str(found.about), *doubts(rows), *left_out, *running]) or int(len(lines) < len(rows))
 
 
 def _restored(asked: AskedSnapshot) -> tuple["pa.Table", Found, bool, list[str]]:
