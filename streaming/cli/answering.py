@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, Output, print_answer, tables_of, topics_of
@@ -33,14 +31,15 @@ _MOST_NAMED: Final = 5
 class Question:
     """The query of a command: the given names, and the requirements for the answer.
 
-    Names are looked up `among` these; `assigned`: live names, and assigned partitions.
+    Names are looked up `among` these, and with `has_assigned` among assigned partitions, too.
     """
 
     settings: Settings
     asking: Asking
     groups: tuple[str, ...] = ()
     topics: "tuple[TopicPartitions, ...]" = ()
-    among: "Among | Literal['assigned']" = "live"
+    among: "Among" = "live"
+    has_assigned: bool = False
 
     @classmethod
     def of(
@@ -50,10 +49,17 @@ class Question:
         groups: tuple[str, ...] = (),
         topics: tuple[str, ...] = (),
         *,
-        among: "Among | Literal['assigned']" = "live",
+        among: "Among" = "live",
+        has_assigned: bool = False,
     ) -> Self:
-        wanted = tuple(topics_of(topics))
-        return cls(settings=settings, asking=asking, groups=groups, topics=wanted, among=among)
+        return cls(
+            settings=settings,
+            asking=asking,
+            groups=groups,
+            topics=tuple(topics_of(topics)),
+            among=among,
+            has_assigned=has_assigned,
+        )
 
     def ask(self, answer: "Callable[[AskedSnapshot], T]") -> T:
         """Return the result of `answer` for one snapshot of the tables: everything to be printed.
@@ -90,9 +96,9 @@ class AskedSnapshot:
         """The given names, resolved in the snapshot."""
         from streaming.queries.names import NameSearch
 
-        among = self.question.among
-        names = self.lag.names if among == "assigned" else partial(self.offsets.names, among=among)
-        return NameSearch(self.question.groups, self.question.topics, names, _past(self.offsets))
+        question = self.question
+        names = partial((self.lag if question.has_assigned else self.offsets).names, among=question.among)
+        return NameSearch(question.groups, question.topics, names, _past(self.offsets))
 
     @property
     def groups(self) -> "list[str] | None":
@@ -103,6 +109,12 @@ class AskedSnapshot:
     def topics(self) -> "list[TopicPartitions]":
         """The selected topics; empty: all."""
         return self.search.topics
+
+    def start_of_history(self, since: int) -> list[str]:
+        """Return a remark if changes since a moment (ms) are not kept."""
+        whole_since = self.at.whole_since()
+        is_whole = whole_since is not None and whole_since <= since
+        return start_of_history(None if is_whole else whole_since, self.at.starts_after(since))
 
     def checked(self, about: "AsOf") -> "AsOf":
         """Return the state of the tables for an answer; raises `IncompleteError` if it does not meet the
@@ -116,6 +128,15 @@ class AskedSnapshot:
         errors = about.loading_of(self.groups)
         missing = self.search.missing(rows, errors, nothing=nothing, when=when, is_partial=about.is_partial)
         return Found(about=about, missing=missing, errors=errors)
+
+
+def start_of_history(whole_since: int | None, starts_at: int | None) -> list[str]:
+    """Return a remark about the moments (ms) from which on all changes, or any, are kept (None: all that were
+    requested)."""
+    if whole_since is not None:
+        start = iso(whole_since)
+        return [f"history starts at {start}: before, only the removal of offsets is kept ([tables] history)"]
+    return [] if starts_at is None else [f"history starts at {iso(starts_at)}"]
 
 
 def _past(queries: "SnapshotQueries") -> "Past | None":
@@ -181,26 +202,10 @@ class Found:
 def recreated_topics(rows: "pa.Table") -> Iterator[str]:
     """Yield remarks about offsets (rows with `of_recreated_topic`) of topics that were recreated since."""
     from streaming.lag.restoring import RECREATED
+    from streaming.queries.reset_csv import position_warnings
 
     found = rows.filter(rows["of_recreated_topic"]).select([*_POSITION, "of_recreated_topic"]).to_pylist()
     return position_warnings(({**row, "warning": RECREATED} for row in found), most=_MOST_NAMED)
 
 
 _POSITION: Final = ("group", "topic", "partition", "committed_offset")
-
-
-def position_warnings(rows: Iterable[dict[str, Any]], *, most: int | None = None) -> Iterator[str]:
-    """Yield the `warning` of positions, grouped by group and topic; at most `most` of these."""
-    by = itemgetter("group", "topic", "warning")
-    told = [(key, list(own)) for key, own in groupby(sorted(rows, key=by), by)]
-    for (group, topic, warning), own in told[:most]:
-        places = [_place(topic, row) for row in own]
-        more = f"; and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
-        yield f"group {group!r}: {'; '.join(places[:_MOST_NAMED])}{more}: {warning}"
-    if others := sum(len(own) for _, own in told[most:]) if most is not None else 0:
-        yield f"and {others} more offsets"
-
-
-def _place(topic: str, row: dict[str, Any]) -> str:
-    offset = row["committed_offset"]
-    return f"{topic}:{row['partition']}" + ("" if offset is None else f", offset {offset}")

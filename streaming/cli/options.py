@@ -13,7 +13,7 @@ import click
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.output import FORMATS, Format, warn
-from streaming.common.times import day_of, from_ms, iso, now_ms, parse_duration_ms, parse_moment
+from streaming.common.times import day_of, from_ms, is_now, iso, now_ms, parse_duration_ms, parse_moment
 from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
 from streaming.settings.clusters import settings_of_cluster, with_brokers
@@ -234,10 +234,15 @@ def moment_of(text: str | None, now: int, *, name: str) -> datetime | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """Requirements for an answer: its moment, completeness and freshness."""
+    """Requirements for an answer: its moment, completeness and freshness.
+
+    `as_of` is None for the present, also with `--as-of now`: the newest batches count even if the job's clock
+    is ahead of this machine's. `has_as_of`: the option is given.
+    """
 
     now: int
     as_of: datetime | None
+    has_as_of: bool
     is_complete: bool
     max_age_ms: int | None
 
@@ -250,6 +255,10 @@ class Asking:
         if moment and self.as_of and moment > self.as_of:
             raise MisuseError(f"--since: expected a time before --as-of, found {text}, which is after it.")
         return moment
+
+    def until(self, text: str | None) -> datetime | None:
+        """Parse `--until`; None: up to the newest batch."""
+        return None if text is None or is_now(text) else self.moment("--until", text)
 
     def checked(self, about: "AsOf", search: "NameSearch | None" = None) -> "AsOf":
         """Return the state of the tables for an answer to a search; raises `IncompleteError` if it does not
@@ -283,7 +292,7 @@ def asking_options(command: Command) -> Command:
     @click.option(
         "--max-age",
         metavar="DURATION",
-        help="Fail if the last heartbeat of the job is older than this, such as 30s.",
+        help="Fail if the last heartbeat of the job is older than this, such as 30s, or as far ahead.",
     )
     @functools.wraps(command)
     def with_asking(
@@ -292,7 +301,8 @@ def asking_options(command: Command) -> Command:
         now = now_ms()
         asking = Asking(
             now=now,
-            as_of=moment_of(as_of, now, name="--as-of"),
+            as_of=None if as_of is None or is_now(as_of) else moment_of(as_of, now, name="--as-of"),
+            has_as_of=as_of is not None,
             is_complete=require_complete,
             max_age_ms=None if max_age is None else parse_duration_ms(max_age, name="--max-age"),
         )

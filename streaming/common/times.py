@@ -71,8 +71,13 @@ def parse_moment(text: str, now: int, *, name: str) -> TypedMoment:
     return typed
 
 
+def is_now(text: str) -> bool:
+    """Return whether a text that `parse_moment` accepts is `now`: whatever the clocks say, the present."""
+    return text.strip().lower() == "now"
+
+
 def _typed_moment(text: str, now: int, name: str) -> TypedMoment:
-    if text.lower() == "now":
+    if is_now(text):
         return TypedMoment(now, is_relative=True)
     if _DURATION.fullmatch(text.removeprefix("-")):
         return TypedMoment(now - parse_duration_ms(text.removeprefix("-"), name=name), is_relative=True)
@@ -111,12 +116,18 @@ def to_ms(moment: None) -> None: ...
 @overload
 def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
-    """Return milliseconds since 1970; `MisuseError` for a moment without a time zone; None of None."""
+    """Return milliseconds since 1970; None of None. Raises `MisuseError` for a moment without a time zone, or
+    one that UTC has no date for."""
     if moment is None:
         return None
     if moment.tzinfo is None:
         raise MisuseError(f"as_of: expected a datetime with a time zone, found {moment.isoformat()!r}.")
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    try:
+        return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
+    except OverflowError as error:
+        raise MisuseError(
+            f"as_of: expected a time from year 1 to 9999 in UTC, found {moment.isoformat()!r}."
+        ) from error
 
 
 @overload

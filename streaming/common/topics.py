@@ -36,6 +36,12 @@ class TopicPartitions:
         return cls(topic, None if numbers is None else frozenset(map(int, numbers.split(","))))
 
 
+def refuse_texts(topics: Sequence[object]) -> None:
+    """Raise `MisuseError` for topics that are given as text."""
+    if any(isinstance(one, str) for one in topics):
+        raise MisuseError(f"topics: expected a list of TopicPartitions, found {topics!r}.")
+
+
 def topics_by_partitions(topics: Sequence[TopicPartitions]) -> dict[frozenset[int] | None, list[str]]:
     """Return the topics of each selection of partitions (None: all)."""
     found: dict[frozenset[int] | None, list[str]] = {}

@@ -13,12 +13,13 @@ from streaming.lag.samples import NONE, Places
 from streaming.model.schemas import KEY, TIMESTAMP
 
 UNREADABLE: Final = "none of its commits could be read: there is no offset to put back"
+NEGATIVE: Final = "it is left out, because kafka-consumer-groups refuses a file with a negative offset"
 RECREATED: Final = "the topic was recreated after the commit: the offset belongs to another log"
 START_PASSED: Final = "the log starts after the offset: the records to read next were deleted"
 BEYOND_END: Final = "the log ends before it"
 NEWER_UNREADABLE: Final = "a newer commit could not be read: the group may have been elsewhere"
 LOG_UNKNOWN: Final = "the log is not known: its topic is gone, or was not sampled lately"
-WARNINGS: Final = (UNREADABLE, RECREATED, START_PASSED, BEYOND_END, NEWER_UNREADABLE, LOG_UNKNOWN)
+WARNINGS: Final = (UNREADABLE, NEGATIVE, RECREATED, START_PASSED, BEYOND_END, NEWER_UNREADABLE, LOG_UNKNOWN)
 """Why a restored offset may not do what the operator wants. A position has the first that holds."""
 
 RESTORED: Final = pa.schema(
@@ -56,7 +57,7 @@ def restored(
     is_unreadable = ~to_mask(offsets["committed_offset"].is_valid())
     is_of_recreated = to_mask(of_recreated_topic(offsets, over_time))
     has_newer = to_mask(offsets["unreadable_source_offset"].is_valid())
-    conditions = [is_unreadable, is_of_recreated, is_passed, is_beyond, has_newer, is_unknown]
+    conditions = [is_unreadable, committed < 0, is_of_recreated, is_passed, is_beyond, has_newer, is_unknown]
     numbers = np.select(conditions, list(range(len(WARNINGS))), NONE)
     warning = from_texts(WARNINGS).take(from_numbers(np.maximum(numbers, 0), numbers != NONE))
     columns = [offsets[name] for name in (*(field.name for field in KEY), "committed_offset")]

@@ -165,6 +165,14 @@ class History(Answer):
 
 
 @dataclass(frozen=True)
+class JudgedGroups(Answer):
+    """The health of groups. `positions` are all judged positions of the groups in the rows (columns group,
+    topic, partition; some may come twice): a row has only the position that determines the status."""
+
+    positions: pa.Table = field(kw_only=True)
+
+
+@dataclass(frozen=True)
 class ListedGroups(Answer):
     """The answer to ListGroups; rows have schema `GROUPS`.
 

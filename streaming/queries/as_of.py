@@ -235,12 +235,17 @@ class AsOf:
         self, *, is_complete: bool = False, may_be_silent: bool = False, max_age_ms: int | None = None
     ) -> None:
         """Raise `IncompleteError` if the answer is incomplete (with `is_complete`; old heartbeats are
-        accepted with `may_be_silent`), or older than `max_age_ms`."""
+        accepted with `may_be_silent`), older than `max_age_ms`, or ahead of the moment by more than that."""
         shortcomings = self.shortcomings() if may_be_silent else [*self.shortcomings(), *self.silence()]
         if is_complete and shortcomings:
             raise IncompleteError(f"expected a complete answer, found: {'; '.join(shortcomings)}.")
-        if max_age_ms is None or self.age_ms <= max_age_ms:
+        if max_age_ms is None or -max_age_ms <= self.age_ms <= max_age_ms:
             return
+        if self.age_ms < 0:
+            raise IncompleteError(
+                f"expected a heartbeat of the job within {max_age_ms / 1_000:g} s, found the last one "
+                f"{-self.age_ms / 1_000:g} s ahead of this machine's clock: one of the clocks is wrong."
+            )
         if self.is_past:
             raise IncompleteError(
                 f"expected a heartbeat of the job within {max_age_ms / 1_000:g} s before {iso(self.moment)}, "

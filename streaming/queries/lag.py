@@ -12,7 +12,7 @@ from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.lag.summary import By
 from streaming.queries.answers import Answer, History
 from streaming.queries.bound.lag import SnapshotLagQueries
-from streaming.queries.offsets import listed
+from streaming.queries.offsets import listed, refuse_future
 from streaming.tables.tables import Tables
 
 T = TypeVar("T")
@@ -193,5 +193,6 @@ class LagQueries:
 
     def _ask(self, as_of: datetime | None, question: Callable[[SnapshotLagQueries], T]) -> T:
         return self.tables.ask(
-            lambda at: question(SnapshotLagQueries(at, self.max_age_ms, self.rules)), as_of=to_ms(as_of)
+            lambda at: question(SnapshotLagQueries(refuse_future(at), self.max_age_ms, self.rules)),
+            as_of=to_ms(as_of),
         )

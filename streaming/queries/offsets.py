@@ -4,18 +4,20 @@ runs."""
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TypeVar, overload
 
-from streaming.common.times import to_ms
+from streaming.common.times import iso, to_ms
 from streaming.common.topics import TopicPartitions
+from streaming.model.errors import MisuseError
 from streaming.queries.answers import Answer, DescribedGroups, FetchedOffsets, ListedGroups
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.offsets import SnapshotQueries
 from streaming.queries.names import KnownNames
-from streaming.tables.snapshot import Among
+from streaming.tables.snapshot import Among, Snapshot
 from streaming.tables.tables import Tables
 
 T = TypeVar("T")
+N = TypeVar("N", bound=str | None)
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class OffsetQueries:
     Each method reads a snapshot of its own; `SnapshotQueries` answers several requests from one.
 
     All take `as_of`, a past moment (a datetime with time zone); without it the answer is as of the newest
-    batch. Raises `OffsetlakeError` if there are no tables, or for a moment before the kept history.
+    batch. Raises `OffsetlakeError` if there are no tables, or for a moment before the kept history, and
+    `MisuseError` for a moment in the future.
 
         >>> queries = OffsetQueries(Tables("warehouse"))
         >>> answer = queries.fetch_offsets({"billing": None})  # doctest: +SKIP
@@ -70,7 +73,7 @@ class OffsetQueries:
         case; an unknown one matches nothing. `NotReady` and `not_ready` both match (a broker accepts only the
         second).
         """
-        wanted = list(states), list(types)
+        wanted = listed(states, "states"), listed(types, "types")
         return self._ask(as_of, lambda at: at.list_groups(*wanted))
 
     def describe_groups(self, groups: Iterable[str | None], as_of: datetime | None = None) -> DescribedGroups:
@@ -78,7 +81,7 @@ class OffsetQueries:
 
         For topics of assignments that are only ids in the log, the names come from samples of log ends.
         """
-        asked = list(groups)
+        asked = listed(groups)
         return self._ask(as_of, lambda at: at.describe_groups(asked))
 
     def list_members(self, groups: Collection[str] | None = None, as_of: datetime | None = None) -> Answer:
@@ -101,8 +104,27 @@ class OffsetQueries:
         return self._ask(as_of, lambda at: at.how_complete())
 
     def _ask(self, as_of: datetime | None, question: Callable[[SnapshotQueries], T]) -> T:
-        return self.tables.ask(lambda at: question(SnapshotQueries(at)), as_of=to_ms(as_of))
+        return self.tables.ask(lambda at: question(SnapshotQueries(refuse_future(at))), as_of=to_ms(as_of))
 
 
-def listed(groups: Collection[str] | None) -> list[str] | None:
-    return None if groups is None else list(groups)
+@overload
+def listed(names: None, name: str = "groups") -> None: ...
+@overload
+def listed(names: Iterable[N], name: str = "groups") -> list[N]: ...
+@overload
+def listed(names: Iterable[N] | None, name: str = "groups") -> list[N] | None: ...
+def listed(names: Iterable[N] | None, name: str = "groups") -> list[N] | None:
+    """Return names as a list; raises `MisuseError` for a text, whose characters would be taken as names."""
+    if isinstance(names, str):
+        raise MisuseError(f"{name}: expected a list of texts, found the text {names!r}. Write [{names!r}].")
+    return None if names is None else list(names)
+
+
+def refuse_future(at: Snapshot) -> Snapshot:
+    """Return a snapshot; raises `MisuseError` if it is of a moment in the future, by the clocks of this
+    machine and of the job: present rows would look like an answer about that moment."""
+    if at.is_past and at.moment > max((now := at.newest()).moment, now.progress.heartbeat):
+        raise MisuseError(
+            f"as_of: expected a time in the past, found {iso(at.moment)}, which is in the future."
+        )
+    return at

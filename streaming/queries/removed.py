@@ -14,23 +14,32 @@ from streaming.common.times import iso
 from streaming.common.timestamps import to_milliseconds
 from streaming.common.topics import TopicPartitions, of_topics
 from streaming.expiry.cause_names import TOPIC_DELETED
-from streaming.model.schemas import OFFSETS
+from streaming.model.schemas import KEY, OFFSETS
 from streaming.queries.as_of import AsOf
 from streaming.queries.expiring import Listing
-from streaming.tables.feed import REMOVALS
+from streaming.tables.feed import OF_REMOVED, REMOVALS
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 PRINTED: Final = pa.schema(
     [
-        *(field for field in REMOVALS if field.name not in ("sequence", "source_partition")),
+        *KEY,
+        *(REMOVALS.field(name) for name in ("removed_offset", "removed_at", "cause")),
         pa.field("committed_offset", pa.int64()),  # the current offset; null: nothing was committed since
     ]
 )
 """The columns of a removed offset that are printed."""
 
-REMOVED: Final = pa.schema([*PRINTED, pa.field("is_last", pa.bool_()), pa.field("is_back", pa.bool_())])
-"""`is_last`: the last removal of its offset. `is_back`: the offset exists again, readable or not."""
+REMOVED: Final = pa.schema(
+    [
+        *PRINTED,
+        *(REMOVALS.field(name) for name in OF_REMOVED),
+        pa.field("is_last", pa.bool_()),
+        pa.field("is_back", pa.bool_()),
+    ]
+)
+"""`is_last`: the last removal of its offset. `is_back`: the offset exists again, readable or not. Both are
+about the present, also in an answer about a past moment: they decide what may be restored."""
 
 _JOINED: Final = [*KEY_NAMES, "committed_offset"]
 _LIVE: Final = pa.schema([OFFSETS.field(name) for name in (*_JOINED, "source_partition")])
@@ -70,22 +79,27 @@ def removed(
 ) -> Listing:
     """As `list_removed`, from one snapshot."""
     named, starts_at = list(groups) or None, at.starts_after(since)
-    about = AsOf.at(named, at)
-    gone = of_topics(about.of_loaded(at.removals(named)), topics)
+    about, now = AsOf.at(named, at), at.newest() if at.is_past else at
+    gone = of_topics(about.of_loaded(now.removals(named)), topics)
     gone = gone.append_column("is_last", _is_last(gone))
+    gone = gone.filter(pc.less_equal(gone["sequence"], at.progress.sequence))
     gone = gone if since is None else gone.filter(_is_since(gone["removed_at"], since))
     return Listing(
-        _with_current(at, gone) if len(gone) else no_rows(REMOVED),
+        _with_current(at, now, gone) if len(gone) else no_rows(REMOVED),
         about,
         remarks=() if starts_at is None else (f"history starts at {iso(starts_at)}",),
     )
 
 
-def _with_current(at: Snapshot, gone: pa.Table) -> pa.Table:
-    """Return removals (schema `REMOVED`), the newest first, with the current offsets of their keys."""
-    live = at.offsets(pc.unique(gone["group"]).to_pylist(), columns=_LIVE).select(_JOINED)
-    live = live.append_column("is_back", pa.repeat(True, len(live)))
-    rows = gone.join(live, keys=KEY_NAMES, join_type="left outer").select(REMOVED.names).cast(REMOVED)
+def _with_current(at: Snapshot, now: Snapshot, gone: pa.Table) -> pa.Table:
+    """Return removals (schema `REMOVED`), the newest first, with the offsets of their keys as of a snapshot,
+    and whether these exist `now`."""
+    groups = pc.unique(gone["group"]).to_pylist()
+    live = at.offsets(groups, columns=_LIVE)
+    back = (live if now is at else now.offsets(groups, columns=_LIVE)).select(KEY_NAMES)
+    back = back.append_column("is_back", pa.repeat(True, len(back)))
+    rows = gone.join(live.select(_JOINED), keys=KEY_NAMES, join_type="left outer")
+    rows = rows.join(back, keys=KEY_NAMES, join_type="left outer").select(REMOVED.names).cast(REMOVED)
     is_back = rows["is_back"].fill_null(False)
     rows = rows.set_column(rows.schema.get_field_index("is_back"), REMOVED.field("is_back"), is_back)
     return rows.sort_by(_NEWEST_FIRST)
@@ -105,7 +119,7 @@ def _is_since(moments: pa.ChunkedArray, since: int) -> pa.ChunkedArray:
 
 
 def restorable(rows: pa.Table) -> pa.Table:
-    """Return the rows (schema `REMOVED`) that can be restored.
+    """Return the rows (schema `REMOVED`) that can be restored, with `committed_offset` as it was.
 
     That is the last removal of each offset, unless something was committed since, the topic was deleted, or
     the value is unknown.
@@ -116,4 +130,6 @@ def restorable(rows: pa.Table) -> pa.Table:
         pc.invert(rows["is_back"]),  # also where the commit since is unreadable
         pc.not_equal(rows["cause"], TOPIC_DELETED),
     ]
-    return rows.filter(reduce(pc.and_, wanted))
+    lost = rows.filter(reduce(pc.and_, wanted))
+    place = lost.schema.get_field_index("committed_offset")
+    return lost.set_column(place, REMOVED.field(place), lost["removed_offset"])

@@ -1,8 +1,10 @@
 """Committed offsets in the format of `kafka-consumer-groups --reset-offsets --from-file` (Kafka 2.4 or
 newer)."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from streaming.tables.snapshot import Snapshot
 
 _MOST_NAMED: Final = 5
-"""Most groups with members that are named."""
+"""Most groups with members, and most positions of one topic, that are named."""
 
 
 def is_one_group(asked: Sequence[str], found: Sequence[str] | None) -> bool:
@@ -25,12 +27,12 @@ def reset_lines(positions: pa.Table, offset: str, *, one_group: bool) -> Iterato
     """Yield lines `group,topic,partition,offset` for rows with these, the offset from the column `offset`;
     for one group without the group, as the tool expects with one `--group`.
 
-    Rows without an offset, and with names that the file cannot hold, are left out.
+    Rows without an offset, with a negative one, and with names that the file cannot hold, are left out.
     """
     for row in positions.select(["group", "topic", "partition", offset]).to_pylist():
         group = row.pop("group")
         names = [row["topic"], *([] if one_group else [group])]
-        if row[offset] is not None and not any(map(_unfit, names)):
+        if row[offset] is not None and row[offset] >= 0 and not any(map(_unfit, names)):
             yield csv_line([*([] if one_group else [group]), *row.values()]) + "\n"
 
 
@@ -72,3 +74,25 @@ def member_warnings(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
         )
     if len(counts) > _MOST_NAMED:
         yield f"and {len(counts) - _MOST_NAMED} more groups"
+
+
+def doubts(positions: pa.Table, *, most: int | None = None) -> Iterator[str]:
+    """Yield the warnings of positions (schema `RESTORED`), as `position_warnings` does."""
+    return position_warnings(positions.filter(positions["warning"].is_valid()).to_pylist(), most=most)
+
+
+def position_warnings(rows: Iterable[dict[str, Any]], *, most: int | None = None) -> Iterator[str]:
+    """Yield the `warning` of positions, grouped by group and topic; at most `most` of these."""
+    by = itemgetter("group", "topic", "warning")
+    told = [(key, list(own)) for key, own in groupby(sorted(rows, key=by), by)]
+    for (group, topic, warning), own in told[:most]:
+        places = [_place(topic, row) for row in own]
+        more = f"; and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+        yield f"group {group!r}: {'; '.join(places[:_MOST_NAMED])}{more}: {warning}"
+    if others := sum(len(own) for _, own in told[most:]) if most is not None else 0:
+        yield f"and {others} more offsets"
+
+
+def _place(topic: str, row: dict[str, Any]) -> str:
+    offset = row["committed_offset"]
+    return f"{topic}:{row['partition']}" + ("" if offset is None else f", offset {offset}")

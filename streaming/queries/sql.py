@@ -1,8 +1,8 @@
 """Read-only SQL queries on the tables, from one snapshot."""
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
 from streaming.queries.answers import Answer
 from streaming.queries.as_of import AsOf
+from streaming.queries.offsets import refuse_future
 from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_column, value_columns
@@ -113,13 +114,34 @@ def run_sql(
     moment = to_ms(as_of)
 
     def question(present: PresentSnapshot) -> Answer:
-        at = present if moment is None else present.as_of(moment)
-        with TemporaryDirectory(prefix="offsetlake-sql-") as folder:
+        at = present if moment is None else refuse_future(present.as_of(moment))
+        with _temporary_folder() as folder:
             views = _ComputedViews(QueryBuilder(), folder, at, AsOf.at(None, at), health)
             within = partial(bounded, _OF_PROCESS * memory_mb << 20)
             return Answer(_run(views, present, text, memory_mb, within), views.about)
 
     return tables.ask_now(question)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """Yield a new folder, removed afterwards; raises `QueryFailedError`."""
+    with _naming("a temporary folder (TMPDIR)"):
+        folder = TemporaryDirectory(prefix="offsetlake-sql-")
+    with folder as name:
+        yield name
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Replace errors of writing temporary files by errors that name their place."""
+    try:
+        yield
+    except OSError as error:
+        raise QueryFailedError(
+            f"sql: expected to write {place}, found: {in_one_line(error)}. "
+            "Free some space there, or choose another folder (TMPDIR)."
+        ) from error
 
 
 def _run(
@@ -269,7 +291,7 @@ class _ComputedViews:
 
     def _write(self, name: str, kind: str, rows: pa.Table) -> None:
         file = f"{self._folder}/{name}-{kind}.arrow"
-        with pa.ipc.new_file(file, rows.schema) as written:
+        with _naming(f"temporary files in {self._folder}"), pa.ipc.new_file(file, rows.schema) as written:
             written.write_table(rows)
         place = file.replace("'", "''")
         execute(self.builder, f"CREATE EXTERNAL TABLE {name} STORED AS ARROW LOCATION '{place}'")

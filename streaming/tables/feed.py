@@ -54,6 +54,9 @@ DROPS: Final = pa.schema(
 )
 """Removed offsets, with the position of the tombstone."""
 
+OF_REMOVED: Final = ("topic_id", "unreadable_source_offset", "commit_timestamp", "source_timestamp")
+"""Columns of the last commit before a removal, besides its offset: whether it can be restored."""
+
 REMOVALS: Final = pa.schema(
     [
         *KEY,
@@ -62,9 +65,10 @@ REMOVALS: Final = pa.schema(
         CHANGES.field("cause"),  # one of `causes.CAUSES`
         CHANGES.field("sequence"),  # of the batch: orders two removals whatever the clocks do
         CHANGES.field("source_partition"),
+        *(OFFSETS.field(name) for name in OF_REMOVED),
     ]
 )
-"""Removed offsets, for users."""
+"""Removed offsets, for users, with what is known of their last commit."""
 
 COMMITTED: Final = pa.schema(
     [
@@ -391,10 +395,12 @@ def removals_of(changes: Queryable, groups: Sequence[str] | None, *, up_to: int)
         f""""sequence" <= {up_to} AND "kind" = 'offset' AND "op" = 'remove' AND "before" IS NOT NULL""",
         "true" if groups is None else is_one_of("group", groups),
     ]
+    of_commit = ", ".join(f""""before"['{name}'] AS {names([name])}""" for name in OF_REMOVED)
     rows = select(
         f"""
         SELECT {names(KEY_NAMES)}, "before"['committed_offset'] AS "removed_offset",
-            "source_timestamp" AS "removed_at", "cause", "sequence", "source_partition"
+            "source_timestamp" AS "removed_at", "cause", "sequence", "source_partition",
+            {of_commit}
         FROM changes WHERE {" AND ".join(conditions)}
         """,
         changes=changes,

@@ -15,7 +15,7 @@ from streaming.common.arrays import Index, from_numbers, from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
 from streaming.common.times import start_of
 from streaming.common.timestamps import to_timestamps
-from streaming.common.topics import TopicPartitions, of_topics
+from streaming.common.topics import TopicPartitions, of_topics, refuse_texts
 from streaming.model.completeness import Completeness
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, KEY, SOURCE_PARTITION
@@ -639,7 +639,8 @@ def _of(groups: Sequence[str] | None, read: Callable[[Sequence[str] | None], pa.
 def _of_topics(
     topics: Sequence[TopicPartitions], read: Callable[[Sequence[TopicPartitions]], pa.Table]
 ) -> pa.Table:
-    """As `_of`, of topics and partitions (none: all)."""
+    """As `_of`, of topics and partitions (none: all); raises `MisuseError` for texts."""
+    refuse_texts(topics)
     if sum(1 + len(one.partitions or ()) for one in topics) <= _MOST_NAMED:
         return read(topics)
     return of_topics(read(()), topics)

@@ -361,6 +361,18 @@ def test_answers_can_be_required_to_be_fresh_and_complete(offsetlake: Any, left:
     assert ("--require-complete: expected a complete answer" in err) is (code == 1)
 
 
+def test_a_heartbeat_far_ahead_is_not_fresh(offsetlake: Any, tmp_path: Path) -> None:
+    tables, ahead = new_tables(tmp_path), now_ms() + 3_600_000
+    append(tables, {("g", "t", 0): offset()}, now=ahead)
+    arguments = ["offsets", "g", "--table-root", tables.root, "--output", "json"]
+    for options in (["--require-complete", "--max-age", "30s"], ["--max-age", "30s"]):
+        code, out, err = offsetlake(*arguments, *options)
+        assert (code, out) == (1, "")
+        assert "--max-age: expected a heartbeat of the job within 30 s, found the last one " in err
+        assert "ahead of this machine's clock: one of the clocks is wrong" in err
+    assert offsetlake(*arguments, "--require-complete", "--max-age", "2h").code == 0
+
+
 def test_query_says_when_nothing_has_been_read_yet(offsetlake: Any, tmp_path: Path) -> None:
     Tables(str(tmp_path)).create()
     err = offsetlake("offsets", "--group", "billing", "--table-root", str(tmp_path)).err

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka_clients import create_topics, produce_raw
+from log_end_rows import Sample, rows_of
 from new_tables import new_tables
 
 from streaming.common.times import iso, now_ms
@@ -278,6 +279,7 @@ def gone(history: History) -> History:
         history.commit("back", "t", 20, at + DAY),
         history.removal("twice", "t", 5, at + DAY, "expired (probable)"),
     )
+    history.tables.append_log_ends(rows_of([Sample(history.now, "t", 0, 1_000, "id")]))
     return history
 
 
@@ -413,6 +415,20 @@ def test_what_is_committed_again_is_not_lost_though_nobody_can_read_it(
     again["after"] |= {"committed_offset": None, "unreadable_source_offset": 7}
     gone.write(again)
     assert offsetlake("removed", "twice", "--output", "reset-csv").out == ""
+
+
+def test_the_reset_file_of_a_past_moment_leaves_out_what_came_back_or_went_again_since(
+    gone: History, offsetlake: Any
+) -> None:
+    odd = 'odd "name", really'
+    then, gone.now = gone.now, gone.now + 60_000
+    again = [gone.commit(name, "t", 7_000, gone.now) for name in ("twice", odd)]
+    gone.write(*again, heartbeat=gone.now)
+    gone.write(gone.removal(odd, "t", 7_000, gone.now, "deleted"), heartbeat=gone.now)
+    past = ["--as-of", str(then)]
+    assert offsetlake("removed", "--output", "reset-csv", *past).out == '"",t,0,6\n'
+    rows = json.loads(offsetlake("removed", "twice", "--output", "json", *past).out)
+    assert [(row["removed_offset"], row["committed_offset"]) for row in rows] == [(5, None), (1, None)]
 
 
 def test_a_group_that_a_reset_file_cannot_hold_is_named(gone: History, offsetlake: Any) -> None:

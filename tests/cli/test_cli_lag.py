@@ -400,7 +400,7 @@ def test_health_has_the_worst_first_and_why(rows: Json) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["lag", "health"])
+@pytest.mark.parametrize("command", ["offsets", "lag", "health", "health --since 1s"])
 @pytest.mark.parametrize("topic", ["new*", "new-one", "new-one:1"])
 def test_a_topic_that_is_only_assigned_is_found(
     tmp_path: Path, offsetlake: Any, command: str, topic: str
@@ -410,9 +410,42 @@ def test_a_topic_that_is_only_assigned_is_found(
     member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": assigned}
     append(tables, {("g", "t", 0): offset(), "g": group(members=[member])}, now=now_ms())
     arguments = ("--topic", topic, "--table-root", tables.root, "--output", "json")
-    ended = offsetlake(command, *arguments)
-    assert (ended.code, [row["group"] for row in json.loads(ended.out)]) == (0, ["g"])
+    ended = offsetlake(*command.split(), *arguments)
+    assert (ended.code, {row["group"] for row in json.loads(ended.out)}) == (0, {"g"})
     assert "new" not in ended.err
+
+
+def test_a_history_that_begins_later_is_said(tmp_path: Path, offsetlake: Any) -> None:
+    tables, minute = new_tables(tmp_path), 60_000
+    first = now_ms() - 30 * minute
+    there: Batch = {("brief", "t", 0): offset(commit_timestamp=first)}
+    append(tables, there | {"brief": group(type="classic")}, now=first)
+    append(tables, dict.fromkeys(there), live=there, now=first + minute)
+    heartbeat(tables, now_ms())
+    asked = ["brief", "--table-root", tables.root, "--output", "json", "--since"]
+    remark = f"offsetlake: history starts at {iso(first)}"
+    for more in (["history", *asked, "1d", "--every", "1h"], ["health", *asked, "1d"]):
+        assert remark in offsetlake(*more).err.splitlines(), more
+    ended = offsetlake("history", *asked, "10m", "--every", "5m")
+    nothing = "offsetlake: group 'brief' has no committed offsets at these moments"
+    assert (ended.code, ended.err.splitlines()) == (0, [nothing])
+
+
+@pytest.mark.parametrize("since", [[], ["--since", "3s"]], ids=["now", "since"])
+def test_topics_that_determine_no_status_are_there(tmp_path: Path, offsetlake: Any, since: list[str]) -> None:
+    tables, now = new_tables(tmp_path), now_ms() - 5_000
+    keys = [("g", "t", 0), ("g", "t", 1), ("g", "u", 0)]
+    append(tables, {"g": group()} | {key: offset(commit_timestamp=now) for key in keys}, now=now)
+    heartbeat(tables, now + 4_000)
+    asked = ["health", "g", *since, "-t", "t:0,1", "-t", "u", "--table-root", tables.root]
+    ended = offsetlake(*asked, "--output", "json")
+    assert (ended.code, len(json.loads(ended.out)), "has no committed" in ended.err) == (0, 1, False)
+    ended = offsetlake(*asked, "-t", "u:7", "-t", "nowhere", "--output", "json")
+    assert (ended.code, "'u:7' is not there" in ended.err, "'nowhere' is not there" in ended.err) == (
+        1,
+        True,
+        True,
+    )
 
 
 def test_health_may_be_narrowed_down_by_status(ask: Any, rows: Json) -> None:

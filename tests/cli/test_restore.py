@@ -9,7 +9,7 @@ import pytest
 from consumer_groups_tool import told_by
 from java_lines import JavaLines
 from lag_tables import SOURCE, LagTables
-from table_batches import Batch, append, group, offset
+from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, iso, now_ms
 from streaming.demo.local_broker import LocalBroker
@@ -58,6 +58,54 @@ def test_what_the_log_has_lost_since_is_said(world: LagTables, restore: Any) -> 
     assert "its topic is gone, or was not sampled" in restore("lost", "--as-of", "2m").err
 
 
+def test_lost_offsets_that_may_be_wrong_by_now_are_named_as_restore_names_them(
+    world: LagTables, offsetlake: Any
+) -> None:
+    commit = {"commit_timestamp": world.now - MINUTE_MS, "source_partition": SOURCE}
+    live: Batch = {
+        ("former", "orders", 0): offset(committed_offset=100, topic_id="former", **commit),
+        ("passed", "orders", 0): offset(committed_offset=50, topic_id="first", **commit),
+        ("beyond", "orders", 0): offset(committed_offset=10**9, topic_id="first", **commit),
+        ("later", "orders", 0): offset(committed_offset=7_000, unreadable_source_offset=7, **commit),
+        ("unseen", "pay", 0): offset(committed_offset=5, **commit),
+        ("fine", "orders", 0): offset(committed_offset=7_100, topic_id="first", **commit),
+    }
+    groups = sorted(str(key[0]) for key in live)
+    append(world.tables, live, now=world.now + 100)
+    then = iso(world.now + 500)
+    heartbeat(world.tables, world.now + 500)
+    append(world.tables, dict.fromkeys(live), live=live, now=world.now + 1_000)
+    topic = {"partition": None, "log_start": None, "log_end": None}
+    world.sample(world.log, range(world.start, world.now + 1, world.now - world.start), **topic)
+    world.sample(world.log, range(world.now + 1, world.now + 2), log_start=60)
+
+    def asked(*arguments: str) -> Any:
+        return offsetlake(*arguments, *groups, "--table-root", world.tables.root)
+
+    lost, positions = asked("removed", "--output", "reset-csv"), asked("restore", "--as-of", then)
+    assert lost.code == positions.code == 0
+    assert sorted(lost.out.splitlines()) == sorted(positions.out.splitlines())
+    told = lost.err.splitlines()
+    assert told == [line for line in positions.err.splitlines() if "orders:0" in line or "pay:0" in line]
+    assert [line.split(": ")[1] for line in told] == [f"group {name!r}" for name in groups if name != "fine"]
+
+
+def test_now_includes_the_newest_batch_of_a_job_whose_clock_is_ahead(
+    world: LagTables, restore: Any, offsetlake: Any
+) -> None:
+    ahead = now_ms() + 90_000
+    before = int(restore("live", "--as-of", "now").out.rsplit(",", 1)[1])
+    commit = offset(committed_offset=before + 7, commit_timestamp=world.now, source_partition=SOURCE)
+    append(world.tables, {("live", "orders", 0): commit}, now=ahead)
+    ended = restore("live", "--as-of", " NOW", "--require-complete")
+    assert (ended.code, ended.out) == (0, f"orders,0,{before + 7}\n")
+    rows = offsetlake(
+        *("history", "live", "--since", "1m", "--until", "now", "--output", "csv"),
+        *("--table-root", world.tables.root),
+    ).out
+    assert f"live,orders,0,{before + 7}," in rows
+
+
 def test_a_group_that_the_file_cannot_hold_is_named(world: LagTables, restore: Any) -> None:
     commit = offset(
         committed_offset=5, source_offset=900, commit_timestamp=world.now, source_partition=SOURCE
@@ -75,6 +123,18 @@ def test_a_group_that_the_file_cannot_hold_is_named(world: LagTables, restore: A
     ended = restore("live", "--as-of", "now")
     assert (ended.code, ended.out.count("\n"), ended.err.count("left out")) == (1, 1, 2)
     assert restore("two\nlines", "--as-of", "now").out == "orders,0,5\n"
+
+
+def test_negative_offsets_are_left_out_and_named(world: LagTables, restore: Any, offsetlake: Any) -> None:
+    commit = {"commit_timestamp": world.now, "source_partition": SOURCE}
+    batch: Batch = {("odd", "orders", n): offset(committed_offset=n - 1, **commit) for n in (0, 1)}
+    append(world.tables, batch, now=world.now)
+    left_out = "group 'odd': orders:0, offset -1: it is left out, because kafka-consumer-groups refuses"
+    ended = restore("odd", "--as-of", "now")
+    assert (ended.code, ended.out, left_out in ended.err) == (1, "orders,1,0\n", True)
+    append(world.tables, dict.fromkeys(batch), live=batch, now=world.now + 1)
+    ended = offsetlake("removed", "odd", "--output", "reset-csv", "--table-root", world.tables.root)
+    assert (ended.code, ended.out, left_out in ended.err) == (1, "orders,1,0\n", True)
 
 
 def test_positions_that_could_never_be_read_are_named(world: LagTables, restore: Any) -> None:

@@ -44,6 +44,8 @@ def test_a_datetime_of_another_zone_is_the_same_moment() -> None:
 def test_a_datetime_without_zone_is_refused() -> None:
     with pytest.raises(MisuseError, match="expected a datetime with a time zone"):
         to_ms(datetime(1970, 1, 1))
+    with pytest.raises(MisuseError, match="expected a time from year 1 to 9999 in UTC, found '0001-01-01T00"):
+        to_ms(datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))))
 
 
 @given(MOMENTS)

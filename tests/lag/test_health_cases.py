@@ -558,10 +558,12 @@ def changes_of(
     """Return how the status changed, as `health --since` has it."""
     tables.now = moments[-1]
     commits = tables.commits(None, since=first_needed(moments[0], rules)).select(COMMITS.names)
-    found = assess_health_changes(
+    found, _ = assess_health_changes(
         tables, commits, None, moments=np.array(moments), terms=Terms(rules=rules)
-    ).to_pylist()
-    return [((row["at"].timestamp() * S - START) / M, row["status"], row["reason"]) for row in found]
+    )
+    return [
+        ((row["at"].timestamp() * S - START) / M, row["status"], row["reason"]) for row in found.to_pylist()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Kafka's questions, answered from real tables: filters, errors of one group alone, and completeness."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup,
 from streaming.queries.as_of import AsOf, IncompleteError, partitions_of
 from streaming.queries.lag import LagQueries
 from streaming.queries.offsets import OffsetQueries
+from streaming.queries.sql import run_sql
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import HistoryGoneError
 
@@ -289,6 +291,36 @@ def test_history_of_several_groups_or_of_all_and_of_some_events(moved: OffsetQue
         MisuseError, match="events: expected some of first, commit, rewind, removed; found 'back'"
     ):
         LagQueries(moved.tables).list_history(events=["rewind", "back"])
+
+
+def test_a_text_is_no_list_of_names(moved: OffsetQueries) -> None:
+    lag = LagQueries(moved.tables)
+    calls: dict[str, list[Callable[[Any], object]]] = {
+        "groups": [moved.list_offsets, moved.list_members, moved.names, moved.describe_groups, lag.health],
+        "states": [moved.list_groups],
+        "types": [lambda text: moved.list_groups(types=text)],
+        "topics": [
+            lambda text: moved.list_offsets(topics=text),
+            lambda text: lag.list_history(topics=[text]),
+            lambda text: lag.health_changes(None, text, since=from_ms(now_ms())),
+        ],
+    }
+    for name, some in calls.items():
+        for call in some:
+            with pytest.raises(MisuseError, match=f"{name}: expected a list of "):
+                call("ab")
+
+
+def test_a_moment_in_the_future_is_refused(moved: OffsetQueries) -> None:
+    later = from_ms(now_ms() + 60_000)
+    calls: list[Callable[[], object]] = [
+        lambda: moved.how_complete(later),
+        lambda: LagQueries(moved.tables).restore(None, as_of=later),
+        lambda: run_sql(moved.tables, "SELECT 1 AS one", later),
+    ]
+    for call in calls:
+        with pytest.raises(MisuseError, match="as_of: expected a time in the past, found "):
+            call()
 
 
 def test_history_between_two_moments_has_both_of_them(moved: OffsetQueries) -> None:

@@ -1,5 +1,8 @@
 """The views `lag` and `health` of SQL: only what a statement reads of them is read and worked out."""
 
+import resource
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +13,7 @@ from streaming.common.times import now_ms
 from streaming.queries import sql
 from streaming.queries.scans import Scanned
 from streaming.queries.sql import run_sql
+from streaming.tables.select import QueryFailedError
 from streaming.tables.snapshot import Snapshot
 
 READS = ("newest_ends", "offset_times", "topics_over_time", "commits", "ends_between", "pauses", "groups")
@@ -18,6 +22,23 @@ READS = ("newest_ends", "offset_times", "topics_over_time", "commits", "ends_bet
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> LagTables:
     return LagTables(tmp_path_factory.mktemp("views"), now_ms() - 5_000)
+
+
+def test_a_temporary_folder_without_room_is_named(
+    world: LagTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+    try:
+        with pytest.raises(QueryFailedError, match=f"temporary files in {tmp_path}/offsetlake-sql-"):
+            run_sql(world.tables, "SELECT * FROM lag")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not any(tmp_path.iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(QueryFailedError, match="expected to write a temporary folder"):
+        run_sql(world.tables, "SELECT * FROM lag")
 
 
 @pytest.fixture

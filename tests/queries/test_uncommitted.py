@@ -18,7 +18,7 @@ from streaming.queries.sql import run_sql
 from streaming.tables.tables import Tables
 
 M = MINUTE_MS
-START = now_ms() - 30 * M
+START = now_ms() - 50 * M
 NOT_YET, THERE = "no committed offset yet", "no committed offset, log has records"
 WAIT = "no committed offset, records waiting"
 FOUND = {

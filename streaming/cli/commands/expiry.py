@@ -27,7 +27,7 @@ from streaming.cli.options import (
 from streaming.cli.output import write_for_programs
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
-from streaming.queries.reset_csv import is_one_group, member_warnings, names_left_out, reset_lines
+from streaming.queries.reset_csv import doubts, is_one_group, member_warnings, names_left_out, reset_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,11 +118,12 @@ def removed(
 ) -> int:
     """Show which committed offsets were removed, when and why, with their last value.
 
-    CURRENT-OFFSET is the offset that the group committed after the removal. An offset is lost only if
+    CURRENT-OFFSET is the present committed offset of the group for the partition. An offset is lost only if
     CURRENT-OFFSET is empty. --output reset-csv prints lost offsets as a file for kafka-consumer-groups
     (2.4 or newer). The file does not contain offsets that were removed because their topic was deleted or
-    recreated. That tool refuses groups with members; standard error lists these groups. To restore lost
-    offsets, stop the consumers, then:
+    recreated. Standard error lists doubtful offsets, for example offsets whose records were deleted in the
+    meantime, and groups with members, which the tool refuses. To restore lost offsets, stop the consumers,
+    then:
 
     \b
       offsetlake removed --group billing --since 7d
@@ -140,21 +141,25 @@ def removed(
     settings = settings_of(config, table_root=table_root, cluster=cluster)
     then = " in that time" if start is not None else ""
 
-    def answer(asked: AskedSnapshot) -> tuple["Listing", Found, "pa.Table", bool, list[str]]:
+    def answer(asked: AskedSnapshot) -> tuple["Listing", Found]:
         listing = removals.removed(asked.at, asked.groups or (), asked.topics, since=start)
-        found = asked.answered(listing.rows, listing.about, nothing="removed offsets", when=then)
-        lost = removals.restorable(listing.rows)
-        running = list(member_warnings(asked.at, lost)) if output == "reset-csv" else []
+        return listing, asked.answered(listing.rows, listing.about, nothing="removed offsets", when=then)
+
+    def to_restore(asked: AskedSnapshot) -> tuple["Listing", Found, "pa.Table", bool, list[str]]:
+        listing, found = answer(asked)
+        lost = asked.lag.to_restore(removals.restorable(listing.rows))
+        running = list(member_warnings(asked.at, lost))
         return listing, found, lost, is_one_group(groups, asked.groups), running
 
     question = Question.of(settings, asking, groups, topics, among="history")
-    listing, found, lost, one_group, running = question.ask(answer)
-    remarks = listing.all_remarks()
     if output != "reset-csv":
+        listing, found = question.ask(answer)
         found.show(listing.rows.select(removals.PRINTED.names), output, forms.REMOVED, with_line=False)
-        return found.report(remarks)
-    write_for_programs(reset_lines(lost, "removed_offset", one_group=one_group))
-    remarks += (left_out := names_left_out(lost, one_group=one_group))
-    remarks += running
+        return found.report(listing.all_remarks())
+    listing, found, lost, one_group, running = question.ask(to_restore)
+    lines = list(reset_lines(lost, "committed_offset", one_group=one_group))
+    write_for_programs(lines)
+    left_out = names_left_out(lost, one_group=one_group)
+    remarks = [*listing.all_remarks(), *doubts(lost), *left_out, *running]
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
-    return found.report(remarks) or int(bool(left_out))
+    return found.report(remarks) or int(len(lines) < len(lost))

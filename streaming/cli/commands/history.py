@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.answering import AskedSnapshot, Found, Question
+from streaming.cli.answering import AskedSnapshot, Found, Question, start_of_history
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -23,7 +23,7 @@ from streaming.cli.options import (
     words_of,
 )
 from streaming.cli.output import print_footer
-from streaming.common.times import iso, parse_duration_ms, to_ms
+from streaming.common.times import parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def history(
 
     refuse_both(groups, all_groups=all_groups)
     wanted_events = words_of(events, EVENTS, name="--event")
-    first, last = asking.since(since), asking.moment("--until", until)
+    first, last = asking.since(since), asking.until(until)
     if first and last and last < first:
         raise MisuseError(
             f"--until: expected a time after --since {since}, found {until}, which is before it."
@@ -118,7 +118,7 @@ def history(
         print_footer(
             ["one line per group, topic partition and batch with a change; commits within a batch are merged"]
         )
-    return found.report([*found.why_no_lag(output), *_start_of_history(answer)])
+    return found.report([*found.why_no_lag(output), *start_of_history(answer.whole_since, answer.starts_at)])
 
 
 def _print_series(question: Question, times: tuple[datetime, datetime | None, int], output: Output) -> int:
@@ -126,20 +126,14 @@ def _print_series(question: Question, times: tuple[datetime, datetime | None, in
     since, until, every_ms = times
     start, end = to_ms(since), question.asking.now if until is None else to_ms(until)
 
-    def series(asked: AskedSnapshot) -> tuple["pa.Table", Found]:
+    def series(asked: AskedSnapshot) -> tuple["pa.Table", Found, list[str]]:
         answer = asked.lag.lag_over_time(
             asked.groups, asked.topics, since=start, until=end, every_ms=every_ms
         )
-        found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets", when=" in that time")
-        return answer.rows, found
+        then = " at these moments"
+        found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets", when=then)
+        return answer.rows, found, asked.start_of_history(start)
 
-    rows, found = question.ask(series)
+    rows, found, remarks = question.ask(series)
     found.show(rows, output, forms.SERIES)
-    return found.report(found.why_no_lag(output))
-
-
-def _start_of_history(answer: "History") -> list[str]:
-    if answer.whole_since is not None:
-        start = iso(answer.whole_since)
-        return [f"history starts at {start}: before, only the removal of offsets is kept ([tables] history)"]
-    return [] if answer.starts_at is None else [f"history starts at {iso(answer.starts_at)}"]
+    return found.report([*found.why_no_lag(output), *remarks])

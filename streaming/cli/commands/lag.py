@@ -123,7 +123,7 @@ def _print_lag(
         found = found.with_sampled_ends(listed.rows, asked.lag.max_age_ms)
         return rows, found, int(may_be.sum())
 
-    rows, found, left_out = Question.of(settings, asking, groups, topics, among="assigned").ask(answer)
+    rows, found, left_out = Question.of(settings, asking, groups, topics, has_assigned=True).ask(answer)
     found.show(rows, output, _FORMS[by])
     remark = f"{left_out} {by}s whose lag or lag time is not known, or only a lower bound (>=), are left out"
     return found.report([*found.why_no_lag(output), *([remark] if left_out else [])])
@@ -173,31 +173,34 @@ def health(
 
     refuse_both(groups, all_groups=all_groups)
     wanted = words_of(statuses, STATUSES, name="--status")
-    first, last = asking.since(since), asking.moment("--until", until)
+    first, last = asking.since(since), asking.until(until)
     if (first and asking.as_of) or (last and not first):
         raise MisuseError(
             "--since and --until: expected without --as-of, and the second only beside the first. "
             "--as-of is one moment."
         )
     settings = settings_of(config, table_root=table_root, cluster=cluster)
-    question = Question.of(settings, asking, groups, topics, among="history" if first else "assigned")
+    among: Literal["history", "live"] = "history" if first else "live"
+    question = Question.of(settings, asking, groups, topics, among=among, has_assigned=True)
     start, end = to_ms(first), asking.now if last is None else to_ms(last)
-    rows, found = question.ask(_health if start is None else partial(_health_changes, since=start, until=end))
+    answer = _health if start is None else partial(_health_changes, since=start, until=end)
+    rows, found, remarks = question.ask(answer)
     form = forms.STATUS_CHANGES if first else forms.HEALTH
     found.show(_of_status(rows, wanted), output, form)
-    return found.report(found.why_no_lag(output))
+    return found.report([*found.why_no_lag(output), *remarks])
 
 
-def _health(asked: AskedSnapshot) -> tuple["pa.Table", Found]:
+def _health(asked: AskedSnapshot) -> tuple["pa.Table", Found, list[str]]:
     answer = asked.lag.health(asked.groups, asked.topics)
-    found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets")
-    return answer.rows, found.with_sampled_ends(answer.rows, asked.lag.max_age_ms)
+    found = asked.answered(answer.positions, answer.as_of, nothing="committed offsets")
+    return answer.rows, found.with_sampled_ends(answer.rows, asked.lag.max_age_ms), []
 
 
-def _health_changes(asked: AskedSnapshot, *, since: int, until: int) -> tuple["pa.Table", Found]:
+def _health_changes(asked: AskedSnapshot, *, since: int, until: int) -> tuple["pa.Table", Found, list[str]]:
     answer = asked.lag.health_changes(asked.groups, asked.topics, since=since, until=until)
-    then = " in that time"
-    return answer.rows, asked.answered(answer.rows, answer.as_of, nothing="committed offsets", when=then)
+    nothing, then = "committed offsets", " at these moments"
+    found = asked.answered(answer.positions, answer.as_of, nothing=nothing, when=then)
+    return answer.rows, found, asked.start_of_history(since)
 
 
 def _of_status(rows: "pa.Table", wanted: list[str]) -> "pa.Table":

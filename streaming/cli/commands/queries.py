@@ -94,7 +94,7 @@ def offsets(
         about_members = _member_messages(asked.offsets.describe_groups(named)) if named else []
         return listed.rows, found, about_members
 
-    rows, found, about_members = Question.of(settings, asking, groups, topics).ask(answer)
+    rows, found, about_members = Question.of(settings, asking, groups, topics, has_assigned=True).ask(answer)
     if asks_brokers:
         found = found.with_log_ends(now := now_ms())
         found.show(_with_live_ends(rows, settings, now), output, forms.OFFSETS_WITH_ENDS)

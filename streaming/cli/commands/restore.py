@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.answering import AskedSnapshot, Found, Question, position_warnings
+from streaming.cli.answering import AskedSnapshot, Found, Question
 from streaming.cli.options import (
     Asking,
     all_of,
@@ -18,7 +18,7 @@ from streaming.cli.options import (
 )
 from streaming.cli.output import write_for_programs
 from streaming.model.errors import MisuseError
-from streaming.queries.reset_csv import is_one_group, member_warnings, names_left_out, reset_lines
+from streaming.queries.reset_csv import doubts, is_one_group, member_warnings, names_left_out, reset_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,15 +52,14 @@ def restore(
     """
     if not groups:
         raise MisuseError("restore: expected a group, found none. Name it: --group G.")
-    if asking.as_of is None:
+    if not asking.has_as_of:
         raise MisuseError("restore: expected --as-of, found none. Add a time: --as-of 2h.")
     settings = settings_of(config, table_root=table_root, cluster=cluster)
     rows, found, one_group, running = Question.of(settings, asking, groups, topics).ask(_restored)
-    write_for_programs(reset_lines(rows, "committed_offset", one_group=one_group))
-    warned = position_warnings(rows.filter(rows["warning"].is_valid()).to_pylist())
+    lines = list(reset_lines(rows, "committed_offset", one_group=one_group))
+    write_for_programs(lines)
     left_out = names_left_out(rows, one_group=one_group)
-    is_whole = not left_out and not rows["committed_offset"].null_count
-    return found.report([str(found.about), *warned, *left_out, *running]) or int(not is_whole)
+    return found.report([str(found.about), *doubts(rows), *left_out, *running]) or int(len(lines) < len(rows))
 
 
 def _restored(asked: AskedSnapshot) -> tuple["pa.Table", Found, bool, list[str]]:

@@ -37,13 +37,13 @@ from streaming.lag.series import LagSeries, Series, lag_sums, series_rows
 from streaming.lag.summary import By, lag_by, worst_positions
 from streaming.model.errors import MisuseError
 from streaming.queries import lag_rows
-from streaming.queries.answers import Answer, History
+from streaming.queries.answers import Answer, History, JudgedGroups
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.offsets import sorted_by
 from streaming.queries.names import KnownNames
 from streaming.tables.feed import EVENTS
 from streaming.tables.log_ends import NEWEST_ENDS, TOPICS_OVER_TIME
-from streaming.tables.snapshot import Snapshot
+from streaming.tables.snapshot import Among, Snapshot
 
 _MOST_MOMENTS: Final = 100_000
 _MOST_ROWS: Final = 10_000_000
@@ -197,18 +197,21 @@ class SnapshotLagQueries:
         some = (series.of_positions(present[part]) for part in parts)
         return assess_lag_along(self.at, some, commits=read, terms=self._terms, is_timed=is_timed), about
 
-    def names(self, groups: Sequence[str] | None = None) -> KnownNames:
-        """Return the names that answers may contain: the live ones, and assigned topics and partitions
+    def names(self, groups: Sequence[str] | None = None, *, among: Among = "live") -> KnownNames:
+        """Return the names that answers may contain: those `among` these, and assigned topics and partitions
         without a commit."""
-        keys = self.at.keys(groups, among="live")
+        keys = self.at.keys(groups, among=among)
         assigned = with_assigned(keys.slice(0, 0), self.at.groups(groups), self.at, self.at.moment)
         return KnownNames.of(pa.concat_tables([keys, assigned]))
 
     # --- health ----------------------------------------------------------------------------------------
 
-    def health(self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()) -> Answer:
+    def health(
+        self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()
+    ) -> JudgedGroups:
         answer = self.assessed(lag_rows.HEALTH, groups, topics)
-        return replace(answer, rows=group_health(answer.rows))
+        judged = answer.rows.select(KEY_NAMES)
+        return JudgedGroups(group_health(answer.rows), answer.as_of, answer.errors, positions=judged)
 
     def partition_health(
         self, groups: Sequence[str] | None = None, topics: Sequence[TopicPartitions] = ()
@@ -222,13 +225,13 @@ class SnapshotLagQueries:
         *,
         since: int,
         until: int | None = None,
-    ) -> Answer:
+    ) -> JudgedGroups:
         moments = self._moments(since, until, max(1, self.rules.window_ms // 10))
         start, end = int(moments[0]), int(moments[-1])
         about, first = AsOf.at(groups, self.at), first_needed(start, self.rules)
         read = self.at.commits(groups, topics, since=first + 1, in_order=False)
         commits = self._commits(read, about, groups, topics, since=first, until=end)
-        rows = assess_health_changes(
+        rows, judged = assess_health_changes(
             self.at,
             commits,
             groups,
@@ -236,7 +239,8 @@ class SnapshotLagQueries:
             terms=self._terms,
             chosen=lambda keys: of_topics(about.of_loaded(keys), topics),
         )
-        return Answer(rows, about, about.loading_of(groups))
+        judged = judged.filter(pc.is_in(judged["group"], value_set=pc.unique(rows["group"])))
+        return JudgedGroups(rows, about, about.loading_of(groups), positions=judged)
 
     def rewinds(
         self,
@@ -298,11 +302,15 @@ class SnapshotLagQueries:
 
     def restore(self, groups: Sequence[str] | None, topics: Sequence[TopicPartitions] = ()) -> Answer:
         answer = _in_order(self._answer(lambda _, offsets: offsets, groups, topics))
-        now, asked = self.at.newest(), topics_in(answer.rows)
+        return replace(answer, rows=self.to_restore(answer.rows))
+
+    def to_restore(self, offsets: pa.Table) -> pa.Table:
+        """Return committed offsets of the past as positions to restore (schema `RESTORED`), in the same
+        order, with warnings where their logs have changed since."""
+        now, asked = self.at.newest(), topics_in(offsets)
         ends = now.newest_ends(asked, as_of=now.moment, within_ms=self.max_age_ms)
         topics_seen = now.topics_over_time(asked, as_of=now.moment)
-        rows = restored(answer.rows, ends, topics_seen, max_age_ms=self.max_age_ms, now=now.moment)
-        return replace(answer, rows=rows)
+        return restored(offsets, ends, topics_seen, max_age_ms=self.max_age_ms, now=now.moment)
 
     # ---------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
-from streaming.common.times import parse_moment
+from streaming.common.times import is_now, parse_moment
 from streaming.common.topics import TopicPartitions
 from streaming.lag.health_rules import HealthRules
 from streaming.model.errors import MisuseError, OffsetlakeError
@@ -184,7 +184,7 @@ class Asked:
     def as_of(self) -> int | None:
         """The past moment (ms) asked for; None: the present."""
         text = self.text("as_of")
-        return parse_moment(text, self.now, name="as_of").ms if text else None
+        return parse_moment(text, self.now, name="as_of").ms if text and not is_now(text) else None
 
     @property
     def past(self) -> str | None:

@@ -329,7 +329,7 @@ def _reset_csv(document: Document) -> Iterator[bytes]:
     """Write the offsets that can be put back, for `kafka-consumer-groups --reset-offsets --from-file`."""
     lost = document.lost
     assert lost is not None, "only removed offsets have this format"
-    return (line.encode() for line in reset_lines(lost, "removed_offset", one_group=False))
+    return (line.encode() for line in reset_lines(lost, "committed_offset", one_group=False))
 
 
 _WRITTEN: Final[Mapping[str, Callable[[Document], Iterator[bytes]]]] = {

@@ -30,7 +30,7 @@ class Page:
 @dataclass(frozen=True, kw_only=True)
 class Document:
     """The rows of `.json` and `.csv`, those of a command, and how complete they are. `lost` are the removed
-    offsets that can be put back (schema `queries.removed.REMOVED`; None: the page has none)."""
+    offsets that can be put back (schema `lag.restoring.RESTORED`; None: the page has none)."""
 
     rows: pa.Table
     about: AsOf
