@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -146,7 +147,7 @@ class Broker:
         The brokers must answer within `connect_timeout`, else `BrokerError`. The topic may take `limit_ms`,
         else `TopicMissingError`; None: as long as it likes, since Kafka creates it at the first commit. That
         is logged once, and `waiting` says what is waited for. If the facts are `known` from before, they are
-        returned for a topic that does not exist, at once.
+        returned for a topic that does not exist, at once, with the cluster of these brokers.
         """
         if give_up():
             return None
@@ -155,8 +156,11 @@ class Broker:
         began = time.monotonic()
         with waiting(f"connecting to {servers}"):
             facts = self.topic_facts(source.connect_timeout_ms / 1_000)
-        if facts is not None or known is not None:
-            return facts or known
+        if facts is not None:
+            return facts
+        if known is not None:
+            found = self._metadata(source.connect_timeout_ms / 1_000).cluster_id
+            return replace(known, cluster_id=found or known.cluster_id)
         _log.warning(
             f"topic {source.topic} does not exist yet on {servers}, or this user may not see it (Describe "
             "permission): waiting for it (brokers create the topic at the first request about a group)"

@@ -58,7 +58,10 @@ def _folders(controller: str, groups: Path, mounted: Path) -> Iterator[Path]:
     with suppress(OSError, UnicodeDecodeError):  # not Linux; another kind of sandbox
         lines = groups.read_text(encoding="utf-8").splitlines()
     for line in lines:
-        _, controllers, group = line.split(":", 2)
+        _, _, rest = line.partition(":")
+        controllers, is_complete, group = rest.partition(":")
+        if not is_complete:  # of another kind of sandbox
+            continue
         own = PurePosixPath("/", group).relative_to("/")
         for place in (own, *own.parents):
             if controller in controllers.split(","):

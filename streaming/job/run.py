@@ -128,6 +128,8 @@ def _with_reader(
         temporary_folders(settings, os.environ) as options,
         sole_writer(settings, stop, waiting=listener.waiting) as name,
     ):
+        if stop.is_set():  # while it was found out whether another job is at work
+            return
         export_secrets(settings.tables.storage_options, os.environ)
         with listener.waiting("starting Spark"):
             options += archive_options(jars)

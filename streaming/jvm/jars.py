@@ -263,7 +263,7 @@ def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
     command = _ivy_command(conf, target, cache)
     with (
         log.open("wb") as output,
-        subprocess.Popen(command, stdout=output, stderr=output, umask=0o777 & ~_MODE) as ivy,
+        subprocess.Popen(command, stdout=output, stderr=output, umask=0o777 & ~_MODE, process_group=0) as ivy,
     ):
         try:
             exit_code = _wait_while_log_grows(ivy, log)
@@ -307,8 +307,10 @@ def _ivy_command(conf: JarSet, target: Path, cache: Path) -> list[str]:
 def _proxy_options(environment: Mapping[str, str]) -> list[str]:
     """Translate HTTPS_PROXY, which pip and curl use, but Java does not."""
     address = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
-    if "://" not in address:
+    if not address:
         return []
+    if "://" not in address:
+        address = f"http://{address}"
     if not is_address(address):
         raise MisuseError(f"HTTPS_PROXY: expected {AN_ADDRESS}, found {refused_text(address)}.")
     proxy = urlsplit(without_user(address)[0])

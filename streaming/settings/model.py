@@ -118,7 +118,7 @@ class SourceSettings:
     """
 
     bootstrap_servers: Annotated[str, Servers()]
-    topic: str
+    topic: Annotated[str, Name()]
     check_partition: Annotated[str, Choice(of=("auto", "on", "off"))]
     max_records_per_batch: Annotated[int | None, Number(may_be_auto=True)]  # None: by the memory
     connect_timeout_ms: Milliseconds

@@ -58,7 +58,7 @@ def _log_beside(checkpoint: str | None, default: str) -> str:
     if not folder or "://" in folder:
         return default
     path = Path(folder) if Path(folder).name not in ("", "..") else Path(folder).resolve()
-    return str(path.with_name(Path(default).name))
+    return str(path.with_name(Path(default).name)) if path.name else default
 
 
 def _text(file: Path) -> str:

@@ -1,10 +1,13 @@
 """Waiting for the topic: polled as often as the settings say, given up at once, explained once."""
 
+from dataclasses import replace
+
 import pytest
 
 from streaming.brokers import broker as broker_module
 from streaming.brokers.broker import Broker
 from streaming.brokers.facts import TopicFacts
+from streaming.demo.local_broker import LocalBroker
 from streaming.settings.reading import read_settings
 
 FACTS = TopicFacts("cluster", 50)
@@ -85,3 +88,14 @@ def test_waiting_is_explained_once_with_both_reasons(
     assert (
         "does not exist yet on localhost:9092, or this user may not see it (Describe permission)" in sentence
     )
+
+
+@pytest.mark.broker
+def test_known_facts_of_a_missing_topic_have_the_cluster_of_the_brokers(broker: LocalBroker) -> None:
+    source = {"bootstrap_servers": broker.bootstrap_servers, "topic": "not-there"}
+    settings = read_settings(options={f"source.{name}": value for name, value in source.items()})
+    known = TopicFacts("another", 3, "id")
+    found = Broker(settings.source).wait_for_topic(never, known=known)
+    assert found is not None
+    assert found == replace(known, cluster_id=found.cluster_id)
+    assert found.cluster_id not in (None, "another")

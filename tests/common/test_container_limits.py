@@ -57,6 +57,11 @@ def test_a_container_sees_only_its_own_group_as_the_root(tmp_path: Path) -> None
     assert limit_with(tmp_path, V1.format("/docker/0123abcd"), files) == 2 * GIB
 
 
+def test_lines_of_another_form_are_passed_over(tmp_path: Path) -> None:
+    groups = f"\nnone:\n{V2.format('/a')}"
+    assert limit_with(tmp_path, groups, {"a/memory.max": str(GIB)}) == GIB
+
+
 def test_a_group_outside_of_the_visible_ones(tmp_path: Path) -> None:
     files = {"memory.max": str(2 * GIB)}
     assert limit_with(tmp_path, V2.format("/../../a"), files) == 2 * GIB

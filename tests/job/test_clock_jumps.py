@@ -84,6 +84,31 @@ def test_a_jump_while_brokers_are_waited_for_is_seen() -> None:
         question.ask(threading.Event(), limit_ms=1_000)
 
 
+def question_with(beats: list[float], **source: str) -> TopicQuestion:
+    options: dict[str, object] = {f"source.{name}": value for name, value in source.items()}
+    settings = read_settings(options={**options, "job.heartbeat_every": "20ms"})
+    return TopicQuestion(
+        watch_with(Clocks()),
+        settings,
+        waiting=lambda _: nullcontext(),
+        beside=nullcontext,
+        heartbeat=lambda: beats.append(0),
+    )
+
+
+def test_heartbeats_go_on_while_brokers_are_asked_seldom() -> None:
+    beats: list[float] = []
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    assert question_with(beats, topic_poll_every="1h").ask(stop) is None
+    assert len(beats) > 5
+
+
+def test_a_limit_ends_the_wait_however_seldom_brokers_are_asked() -> None:
+    with pytest.raises(BrokerError, match="no answer"):
+        question_with([], topic_poll_every="1h").ask(threading.Event(), limit_ms=100)
+
+
 def test_a_reading_that_fails_has_the_reason_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(_self: object, *arguments: Any, **_: object) -> None:
         house = next(one for one in arguments if isinstance(one, Housekeeping))

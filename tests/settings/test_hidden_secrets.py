@@ -171,6 +171,12 @@ def test_a_proxy_that_can_be_misread_is_refused_and_not_shown() -> None:
     assert CANARY not in str(raised.value)
 
 
+@pytest.mark.parametrize("address", ["proxy.example:3128", "http://user:secret@proxy.example:3128"])
+def test_a_proxy_needs_no_scheme(address: str) -> None:
+    options = ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]
+    assert _proxy_options({"HTTPS_PROXY": address}) == options
+
+
 # --- while it runs ---------------------------------------------------------------------------------------
 
 UNTOLD = {

@@ -78,6 +78,7 @@ def test_spark_s_log_stands_beside_the_checkpoint_that_is_given(
 def test_spark_s_log_is_never_within_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert read_settings(None, {"job.checkpoint": "."}).spark.log_file == str(tmp_path.parent / "spark.log")
+    assert read_settings(None, {"job.checkpoint": "/"}).spark.log_file == read_settings().spark.log_file
 
 
 def test_file_wins_over_defaults_and_options_over_the_file(settings_file: Any) -> None:
@@ -160,6 +161,10 @@ MISTAKES = {
     "text for a table": ('source = "x"', "'source' is a section, found a value. Write [source]"),
     "table for text": ("[tables.root]\nx = 1", "setting 'tables.root' expects text in quotes, found a table"),
     "text for a free table": ('source.client = "x"', "'source.client' expects a table, found something else"),
+    "no topic's name": (
+        'source.topic = "a b"',
+        "'source.topic' expects 1 to 249 letters of A-Z and a-z, digits, '.', '_' and '-', found 'a b'",
+    ),
     "number for text": ("source.topic = 1", "'source.topic' expects text in quotes, found 1"),
     "text for a number": ('tables.fold_rows = "1"', "'tables.fold_rows' expects a whole number, found '1'"),
     "fraction for a number": ("tables.fold_rows = 1.5", "expects a whole number, found 1.5"),

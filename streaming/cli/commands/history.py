@@ -116,7 +116,7 @@ def history(
     found.show(rows, output, forms.REWINDS if is_about_rewinds else forms.HISTORY)
     if output == "table":
         print_footer(
-            ["one line per committed offset and batch that changed it; commits within a batch are merged"]
+            ["one line per group, topic partition and batch with a change; commits within a batch are merged"]
         )
     return found.report([*found.why_no_lag(output), *start_of_history(answer.whole_since, answer.starts_at)])
 

@@ -19,7 +19,7 @@ _DEFAULT: "Final[tuple[JarSet, ...]]" = ("connector", "broker", "tools")
     "--to",
     metavar="DIR",
     type=click.Path(),
-    help="Copy the jars into this folder. Commands use the folder if OFFSETLAKE_JARS contains its path.  "
+    help="Copy the jars into this folder. Commands use the folder if OFFSETLAKE_JARS is its path.  "
     "[default: the jar cache]",
 )
 @click.option(

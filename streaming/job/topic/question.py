@@ -53,17 +53,22 @@ class TopicQuestion:
         topic = self._answer()
         if topic is not None:
             return topic
-        beating = Interval(self._settings.job.heartbeat_every_ms, at_once=True)
+        beat_ms, poll_ms = self._settings.job.heartbeat_every_ms, self._settings.source.topic_poll_every_ms
+        pause_s = min(beat_ms, poll_ms, limit_ms or poll_ms) / 1_000
+        beating, asking = Interval(beat_ms, at_once=True), Interval(poll_ms, at_once=False)
         patience = Retrying("a heartbeat")
         what = f"waiting for topic {self._settings.source.topic} on {self._settings.source.bootstrap_servers}"
         with self._beside(), self._waiting(what):
-            while not stop.wait(self._settings.source.topic_poll_every_ms / 1_000):
+            while not stop.wait(pause_s):
                 if beating.is_due():
                     patience.succeeds(self._heartbeat)
+                is_over = limit_ms is not None and time.monotonic() - began > limit_ms / 1_000
+                if not asking.is_due() and not is_over:
+                    continue
                 topic = self._answer()
                 if topic is not None:
                     return topic
-                if self._lack and limit_ms is not None and time.monotonic() - began > limit_ms / 1_000:
+                if self._lack and is_over:
                     raise self._lack
         return None
 

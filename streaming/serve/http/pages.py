@@ -23,8 +23,8 @@ from streaming.serve.page.pages import Response as Made
 T = TypeVar("T")
 
 _AT_ONCE: Final = 2
-"""Pages that are made at the same time, and as many that are read from the tables: more would take the
-processor from other listeners, and those that take long must not hold up the others."""
+"""Pages that are made at the same time, and as many that are read from the tables of each cluster: more would
+take the processor from other listeners, and those that take long must not hold up the others."""
 
 _RETRY_S: Final = 5
 _PIECE: Final = 64 * 1024
@@ -50,7 +50,7 @@ _TYPES: Final = {
 
 def page_routes(pages: Pages, limits: HttpLimits, *, is_behind_proxy: bool = False) -> list[Route]:
     """Return the routes of all pages, of their rows, and of the files that they refer to."""
-    limiters: dict[bool, CapacityLimiter] = {}  # they belong to the event loop that uses them first
+    limiters: dict[str | None, CapacityLimiter] = {}  # they belong to the event loop that uses them first
     under_way = Places(limits.connections, limits.pages_of_address)
     downloads = Places(limits.downloads, limits.downloads_of_address)
 
@@ -82,10 +82,10 @@ def page_routes(pages: Pages, limits: HttpLimits, *, is_behind_proxy: bool = Fal
     async def made(request: Request, parameters: dict[str, str]) -> Response:
         known = request.headers.get("if-none-match") is not None
         make = partial(_made, pages, request, parameters, may_be_known=known)
-        is_slow = pages.reads_tables(request.url.path, parameters)
-        if is_slow not in limiters:
-            limiters[is_slow] = CapacityLimiter(_AT_ONCE)
-        found = await _unless_gone(request, make, limiters[is_slow])
+        tables = pages.tables_read(request.url.path, parameters)
+        if tables not in limiters:
+            limiters[tables] = CapacityLimiter(_AT_ONCE)
+        found = await _unless_gone(request, make, limiters[tables])
         return Response(status_code=204) if found is None else found
 
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir())}
@@ -159,14 +159,23 @@ def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 async def _unless_gone(request: Request, make: Callable[[], T], limiter: CapacityLimiter) -> T | None:
     """Return what `make` returns on a thread; None: the client left before."""
-    work = asyncio.ensure_future(to_thread.run_sync(make, limiter=limiter))
+    has_begun = False
+
+    async def in_turn() -> T:
+        nonlocal has_begun
+        async with limiter:
+            has_begun = True
+            return await to_thread.run_sync(make, limiter=CapacityLimiter(1))
+
+    work = asyncio.ensure_future(in_turn())
     async with watched(request.receive) as gone:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         return work.result()
     _ENDING.add(work)  # a thread that has begun goes on, and keeps its place among those at once
     work.add_done_callback(_ended)
-    work.cancel()
+    if not has_begun:
+        work.cancel()
     return None
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -14,6 +15,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
 _NETWORK_BITS: Final = 64  # a host has all IPv6 addresses of such a network
+_PORT: Final = re.compile(r"^(?:\[(.*)\]|([0-9.]+))(?::[0-9]+)?$")  # some proxies state it
 
 
 def is_known(request: Request, etag: str) -> bool:
@@ -28,7 +30,7 @@ def peer_of(request: Request, *, is_behind_proxy: bool) -> str:
     stated = request.headers.getlist("x-forwarded-for") if is_behind_proxy else []
     for text in (*(",".join(stated).split(",")[-1:]), connected):
         try:
-            address = ip_address(text.strip())
+            address = ip_address(_PORT.sub(r"\1\2", text.strip()))
         except ValueError:
             continue
         if address.version == 4:

@@ -134,11 +134,12 @@ class ClusterExposition:
     def _filter(self, source: MetricsSource) -> SeriesFilter:
         names, gone = source.assessment.snapshot.groups.names, source.gone
         levels = self._granularity.of(names), self._granularity.of_each(gone)
+        is_gone_shown = source.is_heard_of and source.snapshot.progress.rebuild is None
         return SeriesFilter(
             levels=np.concatenate(levels),
             finest=self._granularity.finest,
             is_idle=np.append(self._idle(source), np.zeros(len(gone), np.bool_)),
-            is_complete=np.append(source.is_complete, np.full(len(gone), source.is_heard_of)),
+            is_complete=np.append(source.is_complete, np.full(len(gone), is_gone_shown)),
         )
 
     def _idle(self, source: MetricsSource) -> Mask:

@@ -4,9 +4,10 @@ import hashlib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from threading import Lock
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from urllib.parse import urlencode
@@ -19,7 +20,7 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.lag import SnapshotLagQueries
 from streaming.queries.bound.offsets import SnapshotQueries
-from streaming.serve.assessment.assessment import Assessment, retention_ms_of
+from streaming.serve.assessment.assessment import NO_LAG, Assessment, retention_ms_of
 from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.memory.snapshot import MemorySnapshot
@@ -163,14 +164,21 @@ class Asked:
         return int(text)
 
     def name(self, parameter: str, known: Callable[[], Sequence[str]]) -> str:
-        """Return a name of a group or topic: in full, or by its SHA-256 among those `known`."""
+        """Return a name of a group or topic: in full, or by its SHA-256 among those `known` and those of the
+        history."""
         if parameter in self.parameters:
             return self.parameters[parameter]
         wanted = self.text(f"{parameter}_sha256")
-        found = next((name for name in known() if fingerprint(name) == wanted), None) if wanted else None
+        names = chain(known(), self._names_of_history(parameter)) if wanted else ()
+        found = next((name for name in names if fingerprint(name) == wanted), None)
         if found is None:
             raise NotFoundError(f"{self.path}: expected the parameter {parameter}, found none that is known.")
         return found
+
+    def _names_of_history(self, parameter: str) -> Iterator[str]:
+        """Yield the names of groups or topics that ever were there; the tables are read for the first one."""
+        keys = self.ask(lambda tables: tables.at.keys(among="history")[parameter])
+        yield from keys.drop_null().unique().to_pylist()
 
     @cached_property
     def as_of(self) -> int | None:
@@ -216,7 +224,11 @@ class Asked:
 
     @cached_property
     def assessment(self) -> Assessment:
-        """The newest assessment; raises `NotAssessedError` if there is none of what was read."""
+        """The newest assessment as of now; raises `NotAssessedError` if there is none of what was read."""
+        return self._newest_assessment.as_of(self.now)
+
+    @cached_property
+    def _newest_assessment(self) -> Assessment:
         found = self.cluster.assessment()
         if not found.moment and self.snapshot.progress.partitions:
             raise NotAssessedError(
@@ -243,10 +255,11 @@ class Asked:
     def remembered(
         self, make: Callable[Concatenate[Assessment, P], T], *args: P.args, **named: P.kwargs
     ) -> T:
-        """Return what `make` makes of the assessment and some values, once for each assessment."""
-        current = self.assessment.as_of(self.now)
-        is_old = current is not self.assessment  # its lag is no longer known
-        held, key = _REMEMBERED.setdefault(self.assessment, {}), (make, is_old, args, tuple(named.items()))
+        """Return what `make` makes of the assessment and some values, once for each assessment, and again
+        when more of its lag is too old."""
+        newest, current = self._newest_assessment, self.assessment
+        known = None if current is newest else int((current.positions["lag"] != NO_LAG).sum())
+        held, key = _REMEMBERED.setdefault(newest, {}), (make, known, args, tuple(named.items()))
         if key not in held:
             held[key] = make(current, *args, **named)
         found: T = held[key]

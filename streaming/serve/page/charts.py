@@ -81,11 +81,12 @@ def lines(
     from_zero: bool = False,
     until: int | None = None,
 ) -> Chart | None:
-    """Return lines over `times` (ms, rising), up to `until` if that is later; None without any value."""
+    """Return lines over `times` (ms, rising), up to `until` if that is later; None without any value, or if
+    no time passes."""
     known = [value for line in own for value in line.values if value is not None]
-    if not known or len(times) < 2:
+    start, end = (times[0], max(times[-1], until or 0)) if len(times) > 1 else (0, 0)
+    if not known or start == end:
         return None
-    start, end = times[0], max(times[-1], until or 0)
     low, high = (min(0.0, *known) if from_zero else min(known)), max(known)
     if high <= low:
         low, high = (0.0, 1.0) if from_zero else (low - 1, high + 1)

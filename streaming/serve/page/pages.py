@@ -144,10 +144,13 @@ class Pages:
         found = self.address(path)
         return found is not None and found[2] != "html"
 
-    def reads_tables(self, path: str, parameters: Mapping[str, str]) -> bool:
-        """Return whether an answer may take long, because it is read from the tables."""
-        found = self.address(path)
-        return found is not None and (found[0].is_slow or found[2] != "html" or "as_of" in parameters)
+    def tables_read(self, path: str, parameters: Mapping[str, str]) -> str | None:
+        """Return the cluster from whose tables an answer is read, so that it may take long; None: it is made
+        from memory."""
+        found, name = self.address(path), parameters.get("cluster")
+        if found is None or not (found[0].is_slow or found[2] != "html" or "as_of" in parameters):
+            return None
+        return name if name in {cluster.name for cluster in self.clusters} else self.clusters[0].name
 
     def etag(self, path: str, parameters: Mapping[str, str], now: int) -> str | None:
         """Return what identifies the present content of a page; None: it has none."""
@@ -169,7 +172,7 @@ class Pages:
         view, bare, kind = found
         try:
             asked = self._asked(bare, parameters, now)
-            if asked.as_of is not None and not view.has_past:
+            if asked.past is not None and not view.has_past:
                 raise MisuseError(
                     "as_of: expected for a group or an offset only, found it for another page. Remove it."
                 )

@@ -2,17 +2,22 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from http_endpoint import Opened, opened, quick
 from kafka_clients import wait_until
+from new_tables import new_tables
+from starlette.requests import Request
 from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress, Reached
 from streaming.serve.http.places import Places
+from streaming.serve.http.requests import peer_of
 from streaming.serve.page.pages import Pages, Response
 from streaming.tables.tables import Tables
 
@@ -138,6 +143,75 @@ def test_one_address_does_not_fill_the_queue(large: Tables, monkeypatch: pytest.
         may_go_on.set()
         for client in waiting:
             assert client.recv(12) == b"HTTP/1.1 200"
+
+
+class Removed:
+    """Answers of `/removed` that take until `may_go_on`, for requests with a parameter `slow`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_go_on, self.running, self._respond = threading.Event(), 0, Pages.respond
+        monkeypatch.setattr(Pages, "respond", lambda *asked: self._slow(*asked))
+
+    def _slow(self, own: Pages, path: str, parameters: dict[str, str], now: int) -> Response:
+        if "slow" in parameters:
+            self.running += 1
+            assert self.may_go_on.wait(60)
+            self.running -= 1
+        return self._respond(own, path, parameters, now)
+
+    def ask(self, endpoint: Opened, cluster: str = "") -> socket.socket:
+        client = endpoint.connect()
+        client.sendall(f"GET /removed?slow&cluster={cluster} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        return client
+
+
+def test_threads_of_clients_that_have_left_keep_their_places(
+    large: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = Removed(monkeypatch)
+    with opened(large) as endpoint:
+        for _ in range(8):
+            client = removed.ask(endpoint)
+            time.sleep(0.1)  # it begins, or waits
+            client.close()
+        wait_until(lambda: len(endpoint.endpoint._connections) == 0, "the end of all")
+        assert removed.running == 2
+        removed.may_go_on.set()
+        wait_until(lambda: removed.running == 0, "the end of the threads")
+        assert endpoint.ask("/removed").status == 200
+
+
+def test_tables_that_do_not_answer_hold_up_no_other_cluster(
+    large: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, other = Removed(monkeypatch), new_tables(tmp_path / "other")
+    with opened({"a": large.root, "b": other.root}) as endpoint, ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(removed.ask(endpoint, "a"))
+        wait_until(lambda: removed.running == 2, "both")
+        for path in ("/removed", "/groups.csv", "/groups"):
+            assert endpoint.ask(f"{path}?cluster=b").status == 200
+        removed.may_go_on.set()
+
+
+PEERS = {
+    "10.0.0.1": "10.0.0.1",
+    "10.0.0.1:1111": "10.0.0.1",
+    "10.0.0.9, 10.0.0.1:1111": "10.0.0.1",
+    "2001:db8::1": "2001:db8::/64",
+    "[2001:db8::1]": "2001:db8::/64",
+    "[2001:db8::1]:1111": "2001:db8::/64",
+    "unknown": "127.0.0.1",
+    "10.0.0.1:x": "127.0.0.1",
+}
+
+
+@pytest.mark.parametrize("stated", PEERS)
+def test_a_proxy_may_state_the_port_of_a_client(stated: str) -> None:
+    headers = [(b"x-forwarded-for", stated.encode())]
+    request = Request({"type": "http", "headers": headers, "client": ("127.0.0.1", 1)})
+    assert peer_of(request, is_behind_proxy=True) == PEERS[stated]
+    assert peer_of(request, is_behind_proxy=False) == "127.0.0.1"
 
 
 def test_places_are_counted_for_all_and_for_each() -> None:

@@ -85,6 +85,21 @@ def test_tables_come_load_change_are_rebuilt_vanish_and_come_again(tables: Table
         wait_until(lambda: position(endpoint) == 11, "the tables again", timeout_s=30)
 
 
+def test_a_group_that_is_gone_has_no_series_during_a_rebuild(endpoint: Opened, tables: Tables) -> None:
+    def series() -> set[str]:
+        told = read(endpoint.ask("/metrics").body)
+        return {name for name, values in told.items() if any(("group", "g") in labels for labels in values)}
+
+    wait_until(lambda: "offsetlake_group_commits_total" in series(), "the group")
+    append(tables, dict.fromkeys(BATCH), live=BATCH, now=now_ms())
+    heartbeat(tables, now_ms())
+    wait_until(lambda: "offsetlake_group_topic_position" not in series(), "its end")
+    assert "offsetlake_group_commits_total" in series()
+    rebuild = Rebuild(since=now_ms(), reason="it was recreated")
+    append(tables, {}, now=now_ms(), rebuild=rebuild)
+    wait_until(lambda: not series(), "the rebuild")
+
+
 @pytest.mark.parametrize("ahead_s", [-181, 240])
 def test_a_dead_job_or_a_wrong_clock_has_no_groups_and_the_heartbeat_stays(
     tables: Tables, ahead_s: int

@@ -71,6 +71,25 @@ def test_the_form_of_the_past_leads_to_the_same_group(tables: Tables) -> None:
             assert again.one("h1").text == page.one("h1").text == f"Group {link.text}"
 
 
+def test_a_link_to_an_offset_of_a_long_name_that_is_gone_leads_to_its_history(tables: Tables) -> None:
+    name = "é" * 600
+    batch: Batch = {(name, name, 0): offset(source_partition=0), name: group(source_partition=0)}
+    append(tables, batch, now=now_ms() - 1, partitions={0: PartitionProgress(loaded=True)})
+    append(tables, dict.fromkeys(batch), live=batch, now=now_ms())
+    with opened(tables) as endpoint:
+        listed = HtmlPage.of(endpoint.ask("/removed").body).tables()["Removed offsets"]
+        [link] = {
+            element.attributes["href"] or ""
+            for row in listed
+            for cell in row
+            for element in cell.inside
+            if element.tag == "a" and "/offset?" in (element.attributes["href"] or "")
+        }
+        assert "group_sha256=" in link
+        assert endpoint.ask(link).status == 200
+        assert endpoint.ask(link.replace("group_sha256=", "group_sha256=0")).status == 404
+
+
 def as_browsers_send(value: str) -> str:
     """Return what a browser makes of the value of a field (HTML standard: NUL in attributes, and newlines in
     the entry list of a form)."""

@@ -36,3 +36,16 @@ def test_commits_a_minute_are_counted_over_the_last_minute() -> None:
     assert rate.per_minute(60_000, 1_100) == 100
     assert rate.per_minute(66_000, 1_120) == 100  # since 6 s
     assert rate.per_minute(1_000, 2_000) is None  # the clock went back
+
+
+def test_requests_that_overtake_each_other_do_not_count_as_a_clock_that_went_back() -> None:
+    rate = CommitRate()
+    for now in (0, 30_002):
+        rate.per_minute(now, now)
+    assert rate.per_minute(30_001, 30_002) == rate.per_minute(30_002, 30_002) == 60_000
+
+
+def test_no_line_is_drawn_if_no_time_passes() -> None:
+    own = [Line(label="lag", kind="lag", values=[0, 10])]
+    assert lines([5, 5], own, unit="records") is None
+    assert lines([5, 5], own, unit="records", until=6) is not None

@@ -99,8 +99,13 @@ def test_the_first_reading_is_said_to_go_on(tables: Tables, endpoint: Opened) ->
     shows(endpoint, "/", "The offsets topic is being read for the first time.")
     shows(endpoint, "/groups", "Groups appear once it has been read.")
     assert "COORDINATOR_LOAD_IN_PROGRESS" in said(endpoint, "/group?group=g", 404)
+    fill(tables, partitions={0: PartitionProgress(loaded=False)})
+    [cluster] = endpoint.telling.pages.clusters
+    wait_until(lambda: len(cluster.snapshot().groups) == 1, "the group")
+    shows(endpoint, "/status", "Groups0")
     fill(tables)
     shows(endpoint, "/groups", "Complete.")
+    shows(endpoint, "/status", "Groups1")
 
 
 def test_a_rebuild_is_said_with_its_reason(tables: Tables, endpoint: Opened) -> None:
@@ -325,6 +330,36 @@ def fill_sampled(tables: Tables, batch: Batch, end: int) -> None:
     samples = [Sample(now - ago, "t", 0, end, None, min(end, 5)) for ago in (40_000, 20_000)]
     tables.append_log_ends(rows_of(samples))
     heartbeat(tables, now)
+
+
+def test_each_lag_is_unknown_on_every_page_from_when_its_sample_is_too_old(tables: Tables) -> None:
+    now = now_ms()
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    names = "ab"
+    batch: Batch = {
+        (name, f"t-{name}", 0): offset(source_partition=0, commit_timestamp=now) for name in names
+    }
+    append(tables, batch, now=now - 5 * MINUTE_MS, partitions={0: partition})
+    ages = {"a": 200_000, "b": 100_000}
+    tables.append_log_ends(rows_of([Sample(now - ages[one], f"t-{one}", 0, 500, None, 5) for one in names]))
+    heartbeat(tables, now)
+    with opened(tables, every_s=600) as endpoint:
+        shows(endpoint, "/groups", "Groups 2")
+        pages = endpoint.telling.pages
+
+        def lags(path: str, at: int, **asked: str) -> list[str]:
+            answer = pages.respond(path, asked, at)
+            return [row["lag"] for row in json.loads(b"".join(answer.pieces))["rows"]]
+
+        def lag_of(name: str, at: int) -> str:
+            body = b"".join(pages.respond("/group", {"group": name}, at).pieces)
+            return HtmlPage.of(body).tables()["Topics and partitions"][0][3].text
+
+        for later, known in ((0, "ab"), (110_000, "b"), (210_000, "")):
+            listed = lags("/groups.json", now + later)
+            assert [lag is not None for lag in listed] == [name in known for name in names], later
+            of_each = [lag_of(name, now + later) for name in names]
+            assert [lag != "\u2013" for lag in of_each] == [name in known for name in names], later
 
 
 def test_a_lag_of_a_topic_that_no_number_holds_is_the_largest_one(tables: Tables, endpoint: Opened) -> None:

@@ -60,7 +60,7 @@ def _leftovers(asked: Asked, found: GroupFound) -> pa.Table:
     """Return the left-over offsets of a group now; none if it is shown as of a past moment."""
     if found.about.is_past:
         return no_rows(LEFTOVERS)
-    current = asked.assessment.as_of(asked.now)
+    current = asked.assessment
     place = current.snapshot.groups.place(found.group)
     return no_rows(LEFTOVERS) if place is None else leftover_rows(current, IDLE_MS, place)
 

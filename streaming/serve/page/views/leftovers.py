@@ -60,7 +60,7 @@ def all_leftovers(asked: Asked, idle_ms: int = IDLE_MS) -> pa.Table:
     """Return the left-over offsets of all groups (schema `LEFTOVERS`); remembered for the usual time only."""
     if idle_ms == IDLE_MS:
         return asked.remembered(leftover_rows, idle_ms)
-    return leftover_rows(asked.assessment.as_of(asked.now), idle_ms)
+    return leftover_rows(asked.assessment, idle_ms)
 
 
 def _idle_ms(asked: Asked) -> int:

@@ -9,6 +9,7 @@ from streaming.common.arrays import from_texts, to_numbers
 from streaming.common.times import DAY_MS, HOUR_MS
 from streaming.common.timestamps import to_milliseconds
 from streaming.queries.removed import removed
+from streaming.serve.assessment.assessment import Assessment
 from streaming.serve.page.asked import Asked, AskedTables
 from streaming.serve.page.assessed import expiring_rows, group_rows, loaded_offsets
 from streaming.serve.page.listing import ordered, python_rows
@@ -22,7 +23,7 @@ _EVENTS_MS: Final = 6 * HOUR_MS
 
 def page(asked: Asked) -> Page:
     rows, alerts = asked.remembered(group_rows), asked.snapshot.alerts
-    expiring = _soonest(asked.remembered(expiring_rows))
+    expiring = asked.remembered(_soonest)
     return Page(
         title="Overview",
         template="overview.html",
@@ -105,9 +106,9 @@ def numbers_of(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _soonest(expiring: pa.Table) -> pa.Table:
+def _soonest(assessment: Assessment) -> pa.Table:
     """Return the soonest expiries by group and topic: with the first moment and the number of offsets."""
-    rows = expiring.slice(0, 50_000)
+    rows = expiring_rows(assessment)
     if not len(rows):
         return rows.append_column("offsets", pa.nulls(0, pa.int64()))
     found = rows.group_by(["group", "topic"], use_threads=False).aggregate(

@@ -3,7 +3,7 @@
 from streaming.queries.status import partitions, totals
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked
-from streaming.serve.page.assessed import loaded_offsets
+from streaming.serve.page.assessed import loaded_groups, loaded_offsets
 from streaming.serve.page.columns import count_column
 from streaming.serve.page.listing import Column, listing, python_rows
 from streaming.serve.page.view import Document, Page
@@ -20,7 +20,7 @@ def page(asked: Asked) -> Page:
             "counters": [row for row in python_rows(totals(progress)) if row["count"]],
             "progress": progress,
             "root": asked.cluster.tables.root,
-            "groups": len(asked.snapshot.groups),
+            "groups": int(loaded_groups(asked.snapshot).sum()),
             "offsets": loaded_offsets(asked.snapshot),
             "ends_at": asked.snapshot.topics.ends.newest_at,
         },
