@@ -172,7 +172,7 @@ class Pages:
         view, bare, kind = found
         try:
             asked = self._asked(bare, parameters, now)
-            if asked.as_of is not None and not view.has_past:
+            if asked.past is not None and not view.has_past:
                 raise MisuseError(
                     "as_of: expected for a group or an offset only, found it for another page. Remove it."
                 )
