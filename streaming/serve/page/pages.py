@@ -148,7 +148,10 @@ class Pages:
         """Return the cluster from whose tables an answer is read, so that it may take long; None: it is made
         from memory."""
         found, name = self.address(path), parameters.get("cluster")
-        if found is None or not (found[0].is_slow or found[2] != "html" or "as_of" in parameters):
+        may_search_history = any(one.endswith("_sha256") for one in parameters)
+        if found is None or not (
+            found[0].is_slow or found[2] != "html" or "as_of" in parameters or may_search_history
+        ):
             return None
         return name if name in {cluster.name for cluster in self.clusters} else self.clusters[0].name
 
