@@ -32,11 +32,16 @@ def check_checkpoint(progress: Progress, checkpoint: Checkpoint, settings: Setti
     if is_pair(progress, checkpoint):
         _check_state_format(progress, checkpoint)
         return
+    advice = (
+        "These tables are new: give them a checkpoint of their own (--checkpoint)."
+        if progress.query_id is None
+        else "Use the pair that belongs together; if the checkpoint is lost, `offsetlake rebuild` creates a "
+        "new one and keeps the tables."
+    )
     raise MisuseError(
         f"table root {settings.tables.root} and checkpoint {checkpoint.path} do not belong together: "
         f"expected the checkpoint of query {progress.query_id or '(none)'}, found the one of query "
-        f"{checkpoint.query_id() or '(none)'}. Use the pair that belongs together; if the checkpoint is "
-        "lost, `offsetlake rebuild` creates a new one and keeps the tables."
+        f"{checkpoint.query_id() or '(none)'}. {advice}"
     )
 
 

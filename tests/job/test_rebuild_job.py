@@ -21,6 +21,7 @@ from streaming.job.rebuild import ASKED_FOR, rebuild, rebuild_as_asked
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress, Reached
 from streaming.model.schemas import CHANGES
+from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -270,6 +271,31 @@ def test_a_lost_checkpoint_is_recreated_on_request(make_job: JobFactory, tmp_pat
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 3)])
     job.run_once()
     assert committed(job) == {"a": 3}
+
+
+def test_the_checkpoint_of_other_tables_is_not_deleted(make_job: JobFactory, tmp_path: Path) -> None:
+    job = make_job("shared")
+    kafka.create_topics(job.bootstrap, {job.topic: 1})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    job.run_once()
+    other = replace(job, options={"tables.root": str(tmp_path / "others")})
+    other_tables = Tables(other.settings.tables.root)
+    with pytest.raises(MisuseError, match=r"tables are new: .* checkpoint of their own \(--checkpoint\)"):
+        other.run_once()
+    with (
+        other.reader(threading.Event()) as reader,
+        pytest.raises(MisuseError, match=r"expected no checkpoint of other tables.*\(--checkpoint\)"),
+    ):
+        rebuild_as_asked(reader)
+    assert other_tables.progress_if_any() == Progress(), "it does not even say that it is being rebuilt"
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 2)])
+    job.run_once()
+    assert committed(job) == {"a": 2}
+    own = replace(other, options={**other.options, "job.checkpoint": str(tmp_path / "own")})
+    with own.reader(threading.Event()) as reader:
+        rebuild_as_asked(reader)
+    own.run_once()
+    assert other_tables.read().offsets["committed_offset"].to_pylist() == [2]
 
 
 @pytest.mark.more
