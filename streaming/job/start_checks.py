@@ -62,6 +62,22 @@ def is_pair(progress: Progress, checkpoint: Checkpoint) -> bool:
     return progress.query_id == query_id or (progress.query_id is None and not checkpoint.has_batches())
 
 
+def reason_if_older(progress: Progress, checkpoint: Checkpoint) -> str | None:
+    """Return why tables with this progress lack batches of their checkpoint; None if they do not.
+
+    Every batch is in the tables before Spark completes it in the checkpoint, so they are never behind it,
+    however the job ended: they are of a backup.
+    """
+    for number, end in sorted(checkpoint.end(progress.topic).items()):
+        position = progress.partitions.get(number, PartitionProgress()).position
+        if position < end:
+            return (
+                f"the tables are older than the checkpoint: they have partition {number} of topic "
+                f"{progress.topic} up to offset {position}, and the checkpoint was written at offset {end}"
+            )
+    return None
+
+
 def bound(progress: Progress, settings: Settings, facts: TopicFacts) -> Progress:
     """Return the progress with the identity of its source, and an entry for each partition."""
     return replace(
