@@ -39,18 +39,22 @@ _ASK_EVERY_S: Final = 1.0
 
 @contextmanager
 def sole_writer(
-    settings: Settings, stop: threading.Event, *, waiting: Callable[[str], AbstractContextManager[object]]
+    settings: Settings,
+    stop: threading.Event,
+    *,
+    waiting: Callable[[str], AbstractContextManager[object]],
+    is_locked: bool = True,
 ) -> Iterator[str]:
     """Be the only writer of the tables until the end of the block; yields its name in them.
 
     Raises `MisuseError` if another job is at work, or is starting. To find that out takes up to three
-    heartbeats of that job where folders cannot be locked and the job before did not end by itself; `waiting`
-    says so.
+    heartbeats of that job where the table root cannot be locked (a URL; a folder for which `sole_job` said so
+    with `is_locked`) and the job before did not end by itself; `waiting` says so.
     """
     tables = Tables(settings.tables.root, settings.tables.storage_options)
     changes = tables.delta_if_any("changes")
     before = "" if changes is None else name_in(changes, WRITER)
-    is_unlocked = not is_local(tables.root)
+    is_unlocked = not (is_locked and is_local(tables.root))
     if changes is not None and before and is_unlocked:
         found = tables.signs_of_work()
         if now_ms() - (max(found) or changes.metadata().created_time) <= _LONG_SILENT_MS:

@@ -30,12 +30,12 @@ def settings_of(tables: Tables, heartbeat_every: str) -> Settings:
 class Start:
     """A start of a job: what it waited for, and its tables once it is the writer."""
 
-    def __init__(self, tables: Tables, heartbeat_every: str = "700ms") -> None:
+    def __init__(self, tables: Tables, heartbeat_every: str = "700ms", *, is_locked: bool = True) -> None:
         self.waited_for: list[str] = []
         self.stop = threading.Event()
         self._settings = settings_of(tables, heartbeat_every)
         self._tables = tables
-        self._block = sole_writer(self._settings, self.stop, waiting=self._waiting)
+        self._block = sole_writer(self._settings, self.stop, waiting=self._waiting, is_locked=is_locked)
 
     def _waiting(self, text: str) -> Any:
         self.waited_for.append(text)
@@ -230,6 +230,18 @@ def test_in_a_folder_nobody_is_waited_for_since_it_was_locked(tmp_path: Path) ->
     heartbeat(first.begin(), now_ms())
     second.begin()
     assert second.waited_for == []
+
+
+def test_in_a_folder_without_locks_a_second_job_is_refused(tmp_path: Path) -> None:
+    first, second, third = (Start(Tables(str(tmp_path)), is_locked=False) for _ in range(3))
+    tables = first.begin()
+    with pytest.raises(MisuseError, match=f"another job is writing to the tables under {tmp_path}"):
+        second.begin()
+    heartbeat(tables, now_ms())
+    first.end()
+    third.begin()
+    assert third.waited_for == []
+    third.end()
 
 
 def test_tables_that_do_not_exist_yet_have_one_writer(object_store: ObjectStore) -> None:
