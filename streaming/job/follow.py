@@ -6,7 +6,7 @@ from streaming.job.failures import JobFailedError
 from streaming.job.maintenance_thread import Maintainer
 from streaming.job.reading import Beside, TopicReader
 from streaming.job.rebuild import announce, delete_leftovers, rebuild
-from streaming.job.start_checks import check_checkpoint, check_source
+from streaming.job.start_checks import check_checkpoint, check_source, reason_if_older
 from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
 from streaming.model.progress import Progress
 
@@ -50,7 +50,10 @@ def _check_at_start(reader: TopicReader) -> None:
 def _read_on(reader: TopicReader, progress: Progress, topic: TopicNow, *, once: bool) -> None:
     """Read from the position of the tables, until stopped or (`once`) to the end."""
     tables = reader.tables
-    check_checkpoint(progress, reader.checkpoint(progress.generation), reader.settings)
+    checkpoint = reader.checkpoint(progress.generation)
+    check_checkpoint(progress, checkpoint, reader.settings)
+    if reason := reason_if_older(progress, checkpoint):
+        raise RebuildNeededError(reason)
     watch = reader.alert_watch(tables)
     samplers = reader.log_end_samplers(tables)
     beside: Beside = [Maintainer(tables, reader.settings), watch, *samplers]

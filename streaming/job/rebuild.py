@@ -18,11 +18,11 @@ from streaming.job.failures import JobFailedError
 from streaming.job.reading import Beside, TopicReader
 from streaming.job.start_checks import check_source, is_pair
 from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_rebuild
-from streaming.model.errors import OffsetlakeError
+from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
 from streaming.state.stored import STATE_FORMAT
-from streaming.tables.tables import Tables
+from streaming.tables.tables import Tables, TablesMissingError
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ def rebuild_as_asked(reader: TopicReader) -> None:
 def rebuild(reader: TopicReader, reason: str) -> bool:
     """Re-read the topic from the beginning and reconcile the tables; False if stopped before the end."""
     live = reader.tables
+    generation = live.progress_if_any().generation
+    _refuse_foreign(reader, generation, generation + 1)
     progress = announce(reader, reason)
     _log.info(
         f"rebuilding, because {progress.rebuild.reason if progress.rebuild else reason}: re-reading topic "
@@ -72,15 +74,52 @@ def rebuild(reader: TopicReader, reason: str) -> bool:
 def delete_leftovers(reader: TopicReader, progress: Progress) -> None:
     """Delete the files of the last rebuild; at a start, if it was killed after its last commit."""
     if progress.generation > 0:
-        _delete_aside(reader.tables)
-        reader.checkpoint(progress.generation - 1).delete()
+        _delete_aside(reader, progress.generation - 1)
 
 
-def _delete_aside(live: Tables) -> None:
-    """Delete the tables that a rebuild fills; raises if the storage fails, or another job has replaced this
-    one: its rebuild is there."""
+def _delete_aside(reader: TopicReader, generation: int) -> None:
+    """Delete the tables that a rebuild fills, and before them a checkpoint: perhaps only they know its query.
+
+    Raises if the storage fails, if another job has replaced this one (its rebuild is there), or if the
+    checkpoint is of other tables.
+    """
+    live = reader.tables
     live.delta("changes")
+    _refuse_foreign(reader, generation)
+    reader.checkpoint(generation).delete()
     live.aside().delete()
+
+
+def _refuse_foreign(reader: TopicReader, *generations: int) -> None:
+    """Raise `MisuseError` if one of these checkpoints is of other tables: a rebuild would delete it."""
+    for checkpoint in map(reader.checkpoint, generations):
+        query_id = checkpoint.query_id()
+        if query_id is None or not checkpoint.has_batches():
+            continue
+        if not (_is_written_by(query_id, reader.tables) or _is_aside_by(query_id, reader.tables)):
+            raise MisuseError(
+                f"rebuilding table root {reader.settings.tables.root}: expected no checkpoint of other "
+                f"tables, found the one of query {query_id} at {checkpoint.path}, and would delete it. Give "
+                "these tables another checkpoint (--checkpoint), also for `offsetlake run`; or delete that "
+                "folder if its tables no longer exist."
+            )
+
+
+def _is_written_by(query_id: str, tables: Tables) -> bool:
+    """Whether a query has ever written a batch to tables: they remember each one, also after a rebuild."""
+    try:
+        return replace(tables, names={}).is_appended(query_id, 0)
+    except TablesMissingError:
+        return False
+
+
+def _is_aside_by(query_id: str, live: Tables) -> bool:
+    """Whether a query has written to the tables that a rebuild fills; true if these cannot be read, since
+    they may be partly deleted."""
+    try:
+        return _is_written_by(query_id, live.aside())
+    except OffsetlakeError:
+        return True
 
 
 def announce(reader: TopicReader, reason: str) -> Progress:
@@ -130,7 +169,7 @@ def _read_aside(reader: TopicReader, live: Tables, progress: Progress) -> str | 
     except RebuildNeededError as needed:
         again = str(needed)
     if again is not None:
-        _delete_aside(live)
+        _delete_aside(reader, progress.generation + 1)
     return again
 
 
@@ -165,8 +204,7 @@ def _taken_up(reader: TopicReader, live: Tables, generation: int, topic: TopicNo
         if reason is None:
             return found
         _log.info("%s. The interrupted rebuild starts over.", reason)
-    _delete_aside(live)
-    checkpoint.delete()
+    _delete_aside(reader, generation)
     return Progress(generation=generation)
 
 

@@ -1,7 +1,7 @@
 """One job at a time on a local folder, by a lock that the kernel releases however the job ends, including
 kill -9. Also the job's private folder for temporary files.
 
-The lock covers processes of one machine. For URLs see `streaming.job.sole_writer`.
+The lock covers processes of one machine. For places without locks see `streaming.job.sole_writer`.
 """
 
 import errno
@@ -51,15 +51,16 @@ _NO_LOCKS_THERE: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
 @contextmanager
-def sole_job(settings: Settings) -> Iterator[None]:
-    """Be the only job on the checkpoint and on the table root until the end of the block.
+def sole_job(settings: Settings) -> Iterator[bool]:
+    """Be the only job on the checkpoint and on the table root until the end of the block; yields whether the
+    table root is locked: URLs have no locks, nor have some mounts of NFS.
 
     Raises `MisuseError` if there is another job, `OffsetlakeError` if a folder is not writable.
     """
     with ExitStack() as locks:
-        for folder in _local_folders((settings.job.checkpoint, settings.tables.root)):
-            locks.enter_context(_locked(folder))
-        yield
+        folders = _local_folders((settings.job.checkpoint, settings.tables.root))
+        locked = [folder for folder in folders if locks.enter_context(_locked(folder))]
+        yield any(folder in locked for folder in _local_folders([settings.tables.root]))
 
 
 @contextmanager
@@ -173,7 +174,8 @@ def is_local(location: str) -> bool:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the end of the block; yields whether its file system has locks."""
     file = folder / LOCK_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -189,8 +191,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _not_a_file(file, "something else, such as a pipe")
-        _take(descriptor, file, folder, OWN_PLACES)
-        yield
+        yield _take(descriptor, file, folder, OWN_PLACES)
     finally:
         os.close(descriptor)
 
@@ -202,9 +203,9 @@ def _not_a_file(file: Path, found: str) -> OffsetlakeError:
     )
 
 
-def _take(descriptor: int, locked: Path, folder: Path, instead: str) -> None:
-    """Lock a file and write the holder into it, or lock a folder. Errors name the `folder`, and the
-    alternative `instead` to stopping the holder.
+def _take(descriptor: int, locked: Path, folder: Path, instead: str) -> bool:
+    """Lock a file and write the holder into it, or lock a folder; return whether the file system has locks.
+    Errors name the `folder`, and the alternative `instead` to stopping the holder.
 
     A process that can open a file, even for reading, can lock it: so the file is made private. A file that
     belongs to others, or has a second name, is not written to.
@@ -224,11 +225,12 @@ def _take(descriptor: int, locked: Path, folder: Path, instead: str) -> None:
     except OSError as error:
         if error.errno not in _NO_LOCKS_THERE:
             raise
-        return
+        return False
     if is_ours:
         with suppress(OSError):  # only informative, for others; a full disk has no room for it
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()}\n".encode())
+    return True
 
 
 def _holder(descriptor: int, locked: Path) -> str:

@@ -2,14 +2,16 @@
 tables.
 
 `streaming.tables.fences` keeps out a job that another one has replaced. This module refuses a job that would
-replace another one at work, which is seen by its heartbeats. Until its first heartbeat (starting Spark may
-take long) a job commits signs of its start instead: a heartbeat would say that the tables are read on.
+replace another one at work, which is seen by its heartbeats. While it has none (starting Spark or the end of
+a rebuild may take long) a job commits signs of its work instead: a heartbeat would say that the tables are
+read on.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
@@ -20,7 +22,8 @@ from streaming.common.times import MINUTE_MS, iso, now_ms
 from streaming.job.sole_job import OWN_PLACES, is_local
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.settings.model import Settings
-from streaming.tables.fences import WRITER, OtherWriterError, name_in
+from streaming.tables.fences import WRITER, name_in
+from streaming.tables.handles import TableHandles
 from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
@@ -36,21 +39,25 @@ _ASK_EVERY_S: Final = 1.0
 
 @contextmanager
 def sole_writer(
-    settings: Settings, stop: threading.Event, *, waiting: Callable[[str], AbstractContextManager[object]]
+    settings: Settings,
+    stop: threading.Event,
+    *,
+    waiting: Callable[[str], AbstractContextManager[object]],
+    is_locked: bool = True,
 ) -> Iterator[str]:
     """Be the only writer of the tables until the end of the block; yields its name in them.
 
     Raises `MisuseError` if another job is at work, or is starting. To find that out takes up to three
-    heartbeats of that job where folders cannot be locked and the job before did not end by itself; `waiting`
-    says so.
+    heartbeats of that job where the table root cannot be locked (a URL; a folder for which `sole_job` said so
+    with `is_locked`) and the job before did not end by itself; `waiting` says so.
     """
     tables = Tables(settings.tables.root, settings.tables.storage_options)
     changes = tables.delta_if_any("changes")
     before = "" if changes is None else name_in(changes, WRITER)
-    is_unlocked = changes is not None and not is_local(tables.root)
-    if before and is_unlocked:
-        found = _signs(tables)
-        if now_ms() - max(found) <= _LONG_SILENT_MS:
+    is_unlocked = not (is_locked and is_local(tables.root))
+    if changes is not None and before and is_unlocked:
+        found = tables.signs_of_work()
+        if now_ms() - (max(found) or changes.metadata().created_time) <= _LONG_SILENT_MS:
             limit_s = _BEATS * _heartbeat_every_ms(before, settings) / 1_000
             with waiting(f"finding out whether another job writes to {tables.root} ({limit_s:g} s)"):
                 _refuse_if_at_work(tables, found, limit_s, stop)
@@ -59,8 +66,8 @@ def sole_writer(
         yield name
         return
     own = tables.with_name(WRITER, name)
-    if is_unlocked:
-        tables.sign_start(now_ms())  # before the name, which is never there without a sign of its job
+    if changes is not None and is_unlocked:
+        tables.sign_work(now_ms())  # before the name, which is never there without a sign of its job
     own.become_writer(after=before)
     try:
         with _signing(own, settings.job.heartbeat_every_ms / 1_000) if is_unlocked else nullcontext():
@@ -82,37 +89,36 @@ def _refuse_if_at_work(tables: Tables, found: tuple[int, ...], limit_s: float, s
     for _ in range(max(1, round(limit_s / _ASK_EVERY_S))):
         if stop.wait(_ASK_EVERY_S):
             return
-        if (newest := _signs(tables)) != found:
+        if (newest := tables.signs_of_work()) != found:
             raise MisuseError(
                 f"starting the job: another job is writing to the tables under {tables.root}, last at "
                 f"{iso(max(newest), 'seconds')}. Stop it first, or {OWN_PLACES}."
             )
 
 
-def _signs(tables: Tables) -> tuple[int, ...]:
-    """Return the times (ms) of the last signs of a job: a heartbeat, a batch, a sign of its start."""
-    progress = tables.progress()
-    return progress.heartbeat, progress.batch_time or 0, tables.start_signed_at()
-
-
 @contextmanager
 def _signing(own: Tables, every_s: float) -> Iterator[None]:
-    """Sign the start of the job until it commits its progress, at the latest until the end of the block."""
-    done, before = threading.Event(), own.progress()
+    """Sign that the job is at work, whenever it has no heartbeat for `every_s`, until the end of the block.
+
+    Only what another job sees counts, so no clock is read: a sign follows if nothing is new since the last
+    look. A look brings the open table up to date, with few requests. An object store that does not answer
+    holds up the end of the block for seconds only.
+    """
+    done, own = threading.Event(), replace(own.at_first(), handles=TableHandles())
 
     def sign() -> None:
-        while not done.wait(every_s):
+        seen: tuple[int, ...] | None = None
+        while not done.is_set():
             try:
-                if own.progress() != before:
-                    return
-                own.sign_start(now_ms())
-            except OtherWriterError:  # the next commit of the job says so
-                return
-            except BaseException as error:  # anything that the storage and its library raise
+                if seen == (seen := own.signs_of_work()):
+                    own.sign_work(now_ms())
+                    seen = own.signs_of_work()
+            except BaseException as error:  # no tables yet, another writer, and all that the library raises
                 raise_if_ending(error)
-                _log.debug("the start of the job was not signed: %s", error)
+                _log.debug("the work of the job was not signed: %s", error)
+            done.wait(every_s)
 
-    thread = threading.Thread(target=sign, name="offsetlake-start", daemon=True)
+    thread = threading.Thread(target=sign, name="offsetlake-signs", daemon=True)
     thread.start()
     try:
         yield

@@ -32,11 +32,16 @@ def check_checkpoint(progress: Progress, checkpoint: Checkpoint, settings: Setti
     if is_pair(progress, checkpoint):
         _check_state_format(progress, checkpoint)
         return
+    advice = (
+        "These tables are new: give them a checkpoint of their own (--checkpoint)."
+        if progress.query_id is None
+        else "Use the pair that belongs together; if the checkpoint is lost, `offsetlake rebuild` creates a "
+        "new one and keeps the tables."
+    )
     raise MisuseError(
         f"table root {settings.tables.root} and checkpoint {checkpoint.path} do not belong together: "
         f"expected the checkpoint of query {progress.query_id or '(none)'}, found the one of query "
-        f"{checkpoint.query_id() or '(none)'}. Use the pair that belongs together; if the checkpoint is "
-        "lost, `offsetlake rebuild` creates a new one and keeps the tables."
+        f"{checkpoint.query_id() or '(none)'}. {advice}"
     )
 
 
@@ -55,6 +60,22 @@ def is_pair(progress: Progress, checkpoint: Checkpoint) -> bool:
     """Whether tables with this progress were written from this checkpoint, or both are new."""
     query_id = checkpoint.query_id()
     return progress.query_id == query_id or (progress.query_id is None and not checkpoint.has_batches())
+
+
+def reason_if_older(progress: Progress, checkpoint: Checkpoint) -> str | None:
+    """Return why tables with this progress lack batches of their checkpoint; None if they do not.
+
+    Every batch is in the tables before Spark completes it in the checkpoint, so they are never behind it,
+    however the job ended: they are of a backup.
+    """
+    for number, end in sorted(checkpoint.end(progress.topic).items()):
+        position = progress.partitions.get(number, PartitionProgress()).position
+        if position < end:
+            return (
+                f"the tables are older than the checkpoint: they have partition {number} of topic "
+                f"{progress.topic} up to offset {position}, and the checkpoint was written at offset {end}"
+            )
+    return None
 
 
 def bound(progress: Progress, settings: Settings, facts: TopicFacts) -> Progress:

@@ -277,6 +277,9 @@ class BatchWriter:
     def _append(self, results: ShardResults, progress: Progress, begun: BatchToWrite, new: NewFiles) -> None:
         """Append quarantine first and changes last: the commit to `changes` completes the batch.
 
+        A batch without records, such as of markers of transactions, is committed as a heartbeat: the tables
+        are never behind the checkpoint (`start_checks.reason_if_older`).
+
         The progress gets the time of the commit, the rows get the earlier time in `begun`: no reader sees
         them before the commit.
         """
@@ -299,15 +302,12 @@ class BatchWriter:
             totals=progress.totals + counted,
             fingerprint=str(results.fingerprint),
         )
-        is_worth_a_commit = count or counted or is_first  # the first one binds the tables to the query
-        if is_worth_a_commit:
-            self._tables.append_quarantine(failed, progress)
+        self._tables.append_quarantine(failed, progress)
         now = self._clock()
-        after = after.with_positions(positions, now)
-        if is_worth_a_commit:
-            after = replace(after, heartbeat=now)
-            self._commits.append(rows, after, is_batch=True, new=new)
-            self._rows_since_fold += count
+        after = replace(after.with_positions(positions, now), heartbeat=now)
+        is_batch = bool(count or counted or is_first)  # the first one binds the tables to the query
+        self._commits.append(rows, after, is_batch=is_batch, new=new)
+        self._rows_since_fold += count
         self.progress = after
 
     def _with_causes(

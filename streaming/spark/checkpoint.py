@@ -52,10 +52,7 @@ class Checkpoint:
         try:
             return int(json.loads(text.splitlines()[1])["conf"][STATE_PARTITIONS])
         except (IndexError, KeyError, ValueError) as error:
-            raise OffsetlakeError(
-                f"checkpoint {self.path}: expected what Spark notes of a batch in offsets/{newest}, found "
-                f"{text[:100]!r}. `offsetlake rebuild` creates a new checkpoint and keeps the tables."
-            ) from error
+            raise self._not_noted(f"offsets/{newest}", text) from error
 
     def versions_to_replay(self) -> int:
         """Return the number of state versions that a start replays on top of a snapshot: the maximum over all
@@ -83,10 +80,23 @@ class Checkpoint:
         The file is Spark's offset log (`OffsetSeqLog`): a version line, a line of metadata, one line per
         source.
         """
-        text = self._read(f"offsets/{batch_id}")
-        assert text is not None, f"Spark writes {self.path}/offsets/{batch_id} before it runs the batch"
-        ends = json.loads(text.splitlines()[2])[topic]
+        text = self._read(f"offsets/{batch_id}") or ""  # Spark writes it before it runs the batch
+        try:
+            ends = json.loads(text.splitlines()[2])[topic]
+        except (IndexError, KeyError, ValueError) as error:
+            raise self._not_noted(f"offsets/{batch_id}", text) from error
         return {int(partition): offset for partition, offset in ends.items()}
+
+    def end(self, topic: str) -> dict[int, int]:
+        """Return the end of the last completed batch, as `positions` does; empty: none was completed."""
+        newest = max(self._numbers("commits"), default=None)
+        return {} if newest is None else self.positions(newest, topic)
+
+    def _not_noted(self, file: str, text: str) -> OffsetlakeError:
+        return OffsetlakeError(
+            f"checkpoint {self.path}: expected what Spark notes of a batch in {file}, found {text[:100]!r}. "
+            "`offsetlake rebuild` creates a new checkpoint and keeps the tables."
+        )
 
     def _numbers(self, folder: str) -> list[int]:
         """Return the names in a folder of the checkpoint that are numbers: of batches, or of partitions."""

@@ -21,8 +21,8 @@ from streaming.tables.files import commit_files
 PROGRESS_KEY: Final = "offsetlake.progress"
 """The metadata key of a commit to `changes` that holds the progress."""
 
-START_TRANSACTION: Final = "offsetlake.start"
-"""The application id under which `changes` keeps when a job has last signed its start (ms)."""
+WORK_TRANSACTION: Final = "offsetlake.work"
+"""The application id under which `changes` keeps when a job has last signed that it is at work (ms)."""
 
 T = TypeVar("T")
 
@@ -84,9 +84,9 @@ def restate_progress(changes: DeltaTable, storage: DeltaStorageHandler) -> None:
     _restate(changes, progress)
 
 
-def sign_start(changes: DeltaTable, storage: DeltaStorageHandler, now: int) -> None:
-    """Commit that a job was starting at `now` (ms), and the progress again, as `restate_progress` does."""
-    _restate(changes, progress_of(changes, storage), Transaction(START_TRANSACTION, now))
+def sign_work(changes: DeltaTable, storage: DeltaStorageHandler, now: int) -> None:
+    """Commit that a job was at work at `now` (ms), and the progress again, as `restate_progress` does."""
+    _restate(changes, progress_of(changes, storage), Transaction(WORK_TRANSACTION, now))
 
 
 def _restate(changes: DeltaTable, progress: Progress, *transactions: Transaction) -> None:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from streaming.common.conf_dir import is_closed, whole_path
@@ -32,13 +32,13 @@ from streaming.model.schemas import ALERTS, CHANGES, LOG_ENDS, QUARANTINE, TABLE
 from streaming.tables.change_files import BOUNDED_IN_CHANGES
 from streaming.tables.commits import (
     PROGRESS_KEY,
-    START_TRANSACTION,
+    WORK_TRANSACTION,
     committed,
     has_all,
     has_transaction,
     progress_of,
     restate_progress,
-    sign_start,
+    sign_work,
 )
 from streaming.tables.feed import rows_in_order
 from streaming.tables.fences import WRITER, OtherWriterError, name_in, put_name, refuse_others
@@ -160,16 +160,21 @@ class Tables:
         for name in self.existing():
             self._become_writer_of(name, after)
 
-    def sign_start(self, now: int) -> None:
-        """Commit to `changes` that a job was starting at `now` (ms), with the progress as it was; do nothing
-        if another commit came first."""
-        changes = self.delta("changes")
-        with self._writing("changes"), suppress(CommitFailedError):
-            sign_start(changes, self.storage(changes), now)
+    def sign_work(self, now: int) -> None:
+        """Commit to `changes` that a job was at work at `now` (ms), with the progress as it was."""
 
-    def start_signed_at(self) -> int:
-        """Return when a job has last signed its start (ms); 0: never."""
-        return self.delta("changes").transaction_version(START_TRANSACTION) or 0
+        def sign() -> None:
+            with self._newest("changes") as changes:
+                sign_work(changes, self.storage(changes), now)
+
+        with self._writing("changes"):
+            committed(sign)
+
+    def signs_of_work(self) -> tuple[int, int, int]:
+        """Return the times (ms) of a job's last heartbeat, batch and sign of work; 0: none."""
+        with self._newest("changes") as changes:
+            progress, signed_at = self._progress_of(changes), changes.transaction_version(WORK_TRANSACTION)
+        return progress.heartbeat, progress.batch_time or 0, signed_at or 0
 
     def end_writing(self) -> None:
         """Remove the name of the writer from `changes`: it has ended."""

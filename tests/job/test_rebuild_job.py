@@ -1,5 +1,6 @@
 """The job rebuilds its tables where reading on is not enough, and keeps what the tables said before."""
 
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import kafka_clients as kafka
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 from running_job import RunningJob
@@ -18,9 +19,11 @@ from streaming.common.times import DAY_MS, now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
 from streaming.job.rebuild import ASKED_FOR, rebuild, rebuild_as_asked
+from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress, Reached
 from streaming.model.schemas import CHANGES
+from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -270,6 +273,72 @@ def test_a_lost_checkpoint_is_recreated_on_request(make_job: JobFactory, tmp_pat
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 3)])
     job.run_once()
     assert committed(job) == {"a": 3}
+
+
+def test_tables_older_than_their_checkpoint_are_rebuilt(make_job: JobFactory, tmp_path: Path) -> None:
+    job = make_job("older")
+    kafka.create_topics(job.bootstrap, {job.topic: 1})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    job.run_once()
+    shutil.copytree(job.tables.root, tmp_path / "backup")
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("b", 2)])
+    job.run_once()
+    shutil.rmtree(job.tables.root)
+    shutil.copytree(tmp_path / "backup", job.tables.root)
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("c", 3)])
+    job.run_once()
+    assert committed(job) == {"a": 1, "b": 2, "c": 3}
+    assert job.tables.progress().generation == 1
+    assert any("they have partition 0 of topic older up to offset 1" in line for line in job.said)
+    job.run_once()
+    assert job.tables.progress().generation == 1
+
+
+def test_a_kill_after_a_batch_of_markers_alone_needs_no_rebuild(make_job: JobFactory) -> None:
+    """The checkpoint has completed the batch; a heartbeat after it is not awaited."""
+    job = make_job("markers")
+    kafka.create_topics(job.bootstrap, {job.topic: 1})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    job.run_once()
+    producer = Producer({"bootstrap.servers": job.bootstrap, "transactional.id": "aborts"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(job.topic, key=commit("b", 2)[0], value=commit("b", 2)[1])
+    producer.flush(20)
+    producer.abort_transaction(20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BatchWriter, "heartbeat", lambda *_args, **_more: None)
+        job.run_once()
+    with job.reader(threading.Event()) as reader:
+        end = reader.checkpoint(0).end(job.topic)
+    assert end[0] == job.tables.progress().partitions[0].position == 3
+    job.run_once()
+    assert job.tables.progress().generation == 0
+
+
+def test_the_checkpoint_of_other_tables_is_not_deleted(make_job: JobFactory, tmp_path: Path) -> None:
+    job = make_job("shared")
+    kafka.create_topics(job.bootstrap, {job.topic: 1})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    job.run_once()
+    other = replace(job, options={"tables.root": str(tmp_path / "others")})
+    other_tables = Tables(other.settings.tables.root)
+    with pytest.raises(MisuseError, match=r"tables are new: .* checkpoint of their own \(--checkpoint\)"):
+        other.run_once()
+    with (
+        other.reader(threading.Event()) as reader,
+        pytest.raises(MisuseError, match=r"expected no checkpoint of other tables.*\(--checkpoint\)"),
+    ):
+        rebuild_as_asked(reader)
+    assert other_tables.progress_if_any() == Progress(), "it does not even say that it is being rebuilt"
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 2)])
+    job.run_once()
+    assert committed(job) == {"a": 2}
+    own = replace(other, options={**other.options, "job.checkpoint": str(tmp_path / "own")})
+    with own.reader(threading.Event()) as reader:
+        rebuild_as_asked(reader)
+    own.run_once()
+    assert other_tables.read().offsets["committed_offset"].to_pylist() == [2]
 
 
 @pytest.mark.more

@@ -1,5 +1,6 @@
 """One job at a time on a checkpoint and on a table root; the lock goes with the process, however it ends."""
 
+import errno
 import fcntl
 import os
 import re
@@ -80,6 +81,21 @@ def test_urls_are_not_locked_but_those_of_local_folders_are(tmp_path: Path) -> N
         assert list(tmp_path.iterdir()) == []
     with sole_job(settings(tmp_path.as_uri(), "s3://bucket/tables")), pytest.raises(MisuseError):
         sole_job(settings(tmp_path, "s3://bucket/tables")).__enter__()
+
+
+def test_it_says_whether_the_table_root_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for root in (tmp_path / "tables", (tmp_path / "tables").as_uri(), tmp_path):
+        with sole_job(settings(tmp_path, root)) as is_locked:
+            assert is_locked
+    with sole_job(settings(tmp_path, "s3://bucket/tables")) as is_locked:
+        assert not is_locked
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with sole_job(settings(tmp_path, tmp_path / "tables")) as is_locked:
+        assert not is_locked
 
 
 def test_a_file_in_place_of_a_folder_is_a_clear_error(tmp_path: Path) -> None:

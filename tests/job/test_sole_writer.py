@@ -4,10 +4,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from object_store import ObjectStore
 from table_batches import heartbeat
 
@@ -28,12 +30,12 @@ def settings_of(tables: Tables, heartbeat_every: str) -> Settings:
 class Start:
     """A start of a job: what it waited for, and its tables once it is the writer."""
 
-    def __init__(self, tables: Tables, heartbeat_every: str = "700ms") -> None:
+    def __init__(self, tables: Tables, heartbeat_every: str = "700ms", *, is_locked: bool = True) -> None:
         self.waited_for: list[str] = []
         self.stop = threading.Event()
         self._settings = settings_of(tables, heartbeat_every)
         self._tables = tables
-        self._block = sole_writer(self._settings, self.stop, waiting=self._waiting)
+        self._block = sole_writer(self._settings, self.stop, waiting=self._waiting, is_locked=is_locked)
 
     def _waiting(self, text: str) -> Any:
         self.waited_for.append(text)
@@ -47,6 +49,12 @@ class Start:
 
     def end(self) -> None:
         self._block.__exit__(None, None, None)
+
+    def kill(self) -> None:
+        """End as with `kill -9`: no more signs, and the name stays."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Tables, "end_writing", lambda _: None)
+            self.end()
 
 
 @contextmanager
@@ -96,6 +104,7 @@ def test_a_second_job_is_refused_while_the_first_one_still_starts(
     root = object_store.new_root()
     killed, first, second = (Start(object_store.tables(root)) for _ in range(3))
     heartbeat(killed.begin(), now_ms() - ago_ms)
+    killed.kill()
     tables = first.begin()
     before = tables.progress()
     with pytest.raises(MisuseError, match="another job is writing to the tables under s3:"):
@@ -109,34 +118,82 @@ def test_a_job_that_was_killed_while_it_started_is_replaced(object_store: Object
     root = object_store.new_root()
     first, second = (Start(object_store.tables(root)) for _ in range(2))
     heartbeat(first.begin(), now_ms() - 11 * MINUTE_MS)
-    object_store.tables(root).sign_start(now_ms())
+    first.kill()
+    object_store.tables(root).sign_work(now_ms())
     heartbeat(second.begin(), now_ms())
     assert len(second.waited_for) == 1
     second.end()
 
 
-def test_a_job_signs_its_start_until_its_first_heartbeat(object_store: ObjectStore) -> None:
+def test_a_second_job_is_refused_when_the_first_one_has_just_created_its_tables(
+    object_store: ObjectStore,
+) -> None:
     root = object_store.new_root()
-    first, second = (Start(object_store.tables(root), "100ms") for _ in range(2))
-    first.begin()
-    first.end()
-    tables = second.begin()
+    first, second = (Start(object_store.tables(root)) for _ in range(2))
+    tables = first.begin()
+    assert tables.signs_of_work() == (0, 0, 0)
+    with pytest.raises(MisuseError, match="another job is writing to the tables under s3:"):
+        second.begin()
     heartbeat(tables, now_ms())
-    time.sleep(1)  # one may be under way
-    signed = tables.start_signed_at()
-    time.sleep(0.5)
-    assert tables.start_signed_at() == signed
-    second.end()
+    first.end()
 
 
-def test_a_job_that_was_killed_is_replaced_and_commits_nothing_more(object_store: ObjectStore) -> None:
+def test_a_second_job_is_refused_while_the_first_one_has_no_heartbeat_for_long(
+    object_store: ObjectStore,
+) -> None:
+    """As at the end of a rebuild, after the job has said that it rebuilds."""
+    root = object_store.new_root()
+    first, second = (Start(object_store.tables(root)) for _ in range(2))
+    tables = first.begin()
+    time.sleep(1)  # until then it signs its start
+    heartbeat(tables, now_ms())
+    time.sleep(3)
+    with pytest.raises(MisuseError, match="another job is writing to the tables under s3:"):
+        second.begin()
+    heartbeat(tables, now_ms())
+    first.end()
+
+
+def test_a_job_signs_its_work_only_while_it_has_no_heartbeats(object_store: ObjectStore) -> None:
+    first = Start(object_store.tables(object_store.new_root()), "1s")
+    tables = first.begin()
+    with at_work(tables, every_s=0.1):
+        time.sleep(1)  # one may be under way
+        *_, signed = tables.signs_of_work()
+        time.sleep(3)
+        assert tables.signs_of_work()[2] == signed
+    time.sleep(4)
+    assert tables.signs_of_work()[2] > signed
+    first.end()
+
+
+def test_the_first_sign_of_a_job_is_not_lost_to_another_commit(object_store: ObjectStore) -> None:
+    tables = object_store.tables(object_store.new_root())
+    Start(tables).begin().end_writing()
+    opening, others = Tables._open, iter([lambda: heartbeat(replace(tables, handles=None), 1_000)])
+
+    def open_and_wait(self: Tables, name: str) -> DeltaTable:
+        opened = opening(self, name)
+        next(others, lambda: None)()
+        return opened
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tables, "_open", open_and_wait)
+        tables.sign_work(7)
+    assert tables.signs_of_work() == (1_000, 0, 7)
+
+
+def test_a_job_that_was_suspended_is_replaced_and_commits_nothing_more(
+    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tables, "sign_work", lambda *_: None)  # its thread is suspended, too
     first, second = (Start(object_store.tables("s3://lake/sole-2")) for _ in range(2))
-    killed = first.begin()
-    heartbeat(killed, now_ms())
+    suspended = first.begin()
+    heartbeat(suspended, now_ms())
     tables = second.begin()
     assert "another job writes to s3://lake/sole-2" in second.waited_for[0]
     with pytest.raises(OtherWriterError):
-        heartbeat(killed, now_ms())
+        heartbeat(suspended, now_ms())
     heartbeat(tables, now_ms())
     first.end()  # it still runs, and ends
     assert name_in(tables.delta("changes"), WRITER) == tables.names[WRITER]
@@ -150,8 +207,7 @@ def test_nobody_is_waited_for_who_has_ended_or_was_silent_for_long(
     root = object_store.new_root()
     first, second = (Start(object_store.tables(root)) for _ in range(2))
     heartbeat(first.begin(), now_ms() - 11 * MINUTE_MS)
-    if how == "ended":
-        first.end()
+    first.end() if how == "ended" else first.kill()
     second.begin()
     assert second.waited_for == []
     second.end()
@@ -174,6 +230,18 @@ def test_in_a_folder_nobody_is_waited_for_since_it_was_locked(tmp_path: Path) ->
     heartbeat(first.begin(), now_ms())
     second.begin()
     assert second.waited_for == []
+
+
+def test_in_a_folder_without_locks_a_second_job_is_refused(tmp_path: Path) -> None:
+    first, second, third = (Start(Tables(str(tmp_path)), is_locked=False) for _ in range(3))
+    tables = first.begin()
+    with pytest.raises(MisuseError, match=f"another job is writing to the tables under {tmp_path}"):
+        second.begin()
+    heartbeat(tables, now_ms())
+    first.end()
+    third.begin()
+    assert third.waited_for == []
+    third.end()
 
 
 def test_tables_that_do_not_exist_yet_have_one_writer(object_store: ObjectStore) -> None:

@@ -173,7 +173,7 @@ JOB: dict[str, Callable[[Tables], object]] = {
     "batch": batch,
     "large batch": large_batch,
     "heartbeat": lambda tables: heartbeat(tables, NOW),
-    "sign of its start": lambda tables: tables.sign_start(NOW),
+    "sign of its work": lambda tables: tables.sign_work(NOW),
     "refused records": refused_records,
     "samples": samples,
     "fold": lambda tables: tables.fold(),

@@ -1,5 +1,6 @@
 """The next job takes up an interrupted rebuild; a job that another one has replaced does not delete it."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,10 +9,12 @@ import pytest
 from new_tables import new_tables
 
 from streaming.brokers.facts import LogRange
-from streaming.job.rebuild import _taken_up, delete_leftovers
+from streaming.job.rebuild import _delete_aside, _taken_up, delete_leftovers
 from streaming.job.topic.reasons import TopicNow
+from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress
 from streaming.model.schemas import CHANGES
+from streaming.settings.reading import read_settings
 from streaming.state.stored import STATE_FORMAT
 from streaming.tables.fences import WRITER, OtherWriterError
 from streaming.tables.storage_errors import TablesUnreachableError
@@ -54,12 +57,18 @@ class Reader:
         self.tables = tables
         self.query_id = query_id
         self.deleted: list[int] = []
+        self.settings = read_settings(options={"tables.root": tables.root})
 
     def checkpoint(self, generation: int) -> Any:
         def delete() -> None:
             self.deleted.append(generation)
 
-        return SimpleNamespace(delete=delete, query_id=lambda: self.query_id, has_batches=lambda: True)
+        return SimpleNamespace(
+            path=str(generation),
+            delete=delete,
+            query_id=lambda: None if generation in self.deleted else self.query_id,
+            has_batches=lambda: True,
+        )
 
 
 def take_up(live: Tables, reader: Any) -> Progress:
@@ -99,4 +108,37 @@ def test_tables_that_are_partly_deleted_are_begun_again(live: Tables) -> None:
     reader = Reader(live)
     assert take_up(live, reader) == Progress(generation=1)
     assert reader.deleted == [1]
+    assert live.aside().existing() == []
+
+
+def test_a_checkpoint_of_other_tables_is_not_deleted(live: Tables) -> None:
+    reader: Any = Reader(live, query_id="of others")
+    for act in (lambda: take_up(live, reader), lambda: delete_leftovers(reader, FOUND)):
+        with pytest.raises(MisuseError, match=r"expected no checkpoint of other tables.*\(--checkpoint\)"):
+            act()
+    assert reader.deleted == []
+    assert live.aside().progress() == FOUND
+
+
+def test_after_a_kill_at_the_end_of_a_rebuild_the_old_checkpoint_is_deleted(live: Tables) -> None:
+    said = live.progress()
+    for generation, query_id in enumerate(("old", "q")):
+        progress = replace(FOUND, generation=generation, query_id=query_id)
+        live.append_changes(CHANGES.empty_table(), progress, is_batch=True, after=[said])
+        said = progress
+    reader: Any = Reader(live, query_id="old")
+    delete_leftovers(reader, said)
+    assert reader.deleted == [0]
+    assert live.aside().existing() == []
+
+
+def test_an_attempt_that_was_killed_while_it_was_discarded_is_discarded(live: Tables) -> None:
+    """The tables know whose the checkpoint is, so they go last."""
+    reader: Any = Reader(live)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tables, "delete", lambda _: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception, match="killed"):
+            _delete_aside(reader, 1)
+    assert reader.deleted == [1]
+    assert take_up(live, reader) == Progress(generation=1)
     assert live.aside().existing() == []

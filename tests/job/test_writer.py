@@ -446,16 +446,25 @@ def test_a_group_in_two_partitions_neither_doubles_rows_nor_stops_the_fold(job: 
 
 
 def test_the_first_batch_is_committed_even_if_it_changes_nothing(job: Job) -> None:
-    """It binds the tables to the query; later ones that change nothing leave no commit."""
-    writer = job.start()
-    writer.apply(results(), 0)
+    """It binds the tables to the query."""
+    job.start().apply(results(), 0)
     assert job.tables.progress().query_id == "query"
-    versions = job.versions()
+    assert job.tables.is_appended("query", 0)
+
+
+def test_a_batch_without_records_is_committed_as_a_heartbeat(job: Job) -> None:
+    """Without a row or a file; Spark completes the batch next, and then the job may be killed."""
+    writer = job.start()
+    writer.apply(results(set_offset("g", 1)), 0)
+    files = job.tables.delta("changes").file_uris()
     job.positions = {0: 11}
-    writer.apply(results(), 1)
-    assert job.versions() == versions
-    writer.heartbeat(ENDS)
-    assert job.tables.progress().partitions[0].position == 11
+    for attempt in (writer, job.start(), job.start()):  # also if it is replayed
+        attempt.apply(results(), 1)
+        progress = job.tables.progress()
+        assert (progress.partitions[0].position, progress.batch_id, progress.sequence) == (11, 1, 1)
+    assert job.tables.delta("changes").file_uris() == files
+    job.start().apply(results(set_offset("g", 2)), 2)
+    assert job.offsets() == {"g": 2}
 
 
 def test_fresh_tables_have_fresh_progress(tmp_path: Path) -> None:
