@@ -124,9 +124,9 @@ def _with_reader(
     with (
         _explained(settings),
         created_files(settings.job.readable_by_group),
-        sole_job(settings),
+        sole_job(settings) as is_locked,
         temporary_folders(settings, os.environ) as options,
-        sole_writer(settings, stop, waiting=listener.waiting) as name,
+        sole_writer(settings, stop, waiting=listener.waiting, is_locked=is_locked) as name,
     ):
         if stop.is_set():  # while it was found out whether another job is at work
             return
