@@ -94,7 +94,7 @@ def create_loaded(directory: Path) -> None:
 
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 IS_READ = "offsets partitions 1 are still being read"
-FOOTERS = ("as of ", "lag: ", "one line per committed offset ")
+FOOTERS = ("as of ", "lag: ", "one line per group, topic partition ")
 """How the lines begin that stand below a table."""
 NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
 SO_FAR = ", as far as has been read"
