@@ -29,8 +29,8 @@ demo: setup ## Run a local broker, real consumer groups and the job (ARGS="--for
 	@$(BIN)/offsetlake demo $(ARGS)
 
 .PHONY: test
-# Four workers for two cores: for almost half of its time a worker waits, as for processes that it starts (tests/conftest.py). ARGS="-n 0": a single process.
-WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+# Three workers for two cores: a worker often waits, as for processes that it starts (tests/conftest.py). Four took longer (720 s, not 622 s). ARGS="-n 0": a single process.
+WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 # A test that a signal does not end, since a library waits for ever and holds the GIL, ends its worker and is named, with the stack of each thread.
 STUCK := -o faulthandler_timeout=930 -o faulthandler_exit_on_timeout=true
 KAFKA ?=

@@ -88,7 +88,7 @@ BrokerFactory = Callable[..., LocalBroker]
 # The second tier of the compiler costs more than it gives within seconds: a fifth of the processor time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-# --- `make test` has four workers: each takes one module after the other ----------------------------------
+# --- `make test` has three workers: each takes one module after the other ----------------------------------
 
 
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:

@@ -10,7 +10,7 @@ from streaming.check.checks import checks
 from streaming.common.times import now_ms
 from streaming.settings.reading import read_settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.more]  # it waits for ten seconds
 
 AWS = "software.amazon.msk.auth.iam"
 CLIENT = {

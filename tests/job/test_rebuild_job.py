@@ -294,6 +294,7 @@ def test_tables_older_than_their_checkpoint_are_rebuilt(make_job: JobFactory, tm
     assert job.tables.progress().generation == 1
 
 
+@pytest.mark.more
 def test_a_kill_after_a_batch_of_markers_alone_needs_no_rebuild(make_job: JobFactory) -> None:
     """The checkpoint has completed the batch; a heartbeat after it is not awaited."""
     job = make_job("markers")
@@ -316,6 +317,7 @@ def test_a_kill_after_a_batch_of_markers_alone_needs_no_rebuild(make_job: JobFac
     assert job.tables.progress().generation == 0
 
 
+@pytest.mark.more
 def test_the_checkpoint_of_other_tables_is_not_deleted(make_job: JobFactory, tmp_path: Path) -> None:
     job = make_job("shared")
     kafka.create_topics(job.bootstrap, {job.topic: 1})

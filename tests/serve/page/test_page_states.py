@@ -49,7 +49,14 @@ def said(endpoint: Opened, address: str, status: int = 200) -> str:
 
 
 def shows(endpoint: Opened, address: str, text: str) -> None:
-    wait_until(lambda: text in said(endpoint, address), f"{text!r} on {address}")
+    """Wait until a page has a text; until the first assessment it may be an error."""
+
+    def is_shown() -> bool:
+        answer = endpoint.ask(address)
+        check_harmless(answer.body)
+        return answer.status == 200 and text in HtmlPage.of(answer.body).said()
+
+    wait_until(is_shown, f"{text!r} on {address}")
 
 
 def check_lists(endpoint: Opened) -> None:
