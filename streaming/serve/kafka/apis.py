@@ -269,7 +269,7 @@ _ROWS: Final = (
         answer=configs.answer_configs,
         weight=configs.configs_weight,
         content=configs.configs_content,
-        about="no configs, except timestamps of the data in the configs of broker 1",
+        about="none, but the configs of broker 1 contain timestamps of the data",
     ),
     Answered(
         api_key=8,
