@@ -164,8 +164,8 @@ class Asked:
         return int(text)
 
     def name(self, parameter: str, known: Callable[[], Sequence[str]]) -> str:
-        """Return a name of a group or topic: in full, or by its SHA-256 among those `known` and those of the
-        history."""
+        """Return a name of a group or topic: in full, or by its SHA-256 among the `known` names and all names
+        of the history."""
         if parameter in self.parameters:
             return self.parameters[parameter]
         wanted = self.text(f"{parameter}_sha256")
