@@ -14,7 +14,7 @@ from streaming.assessment.explained import reasons_of_members
 from streaming.assessment.owners import GroupsOverTime
 from streaming.assessment.uncommitted import uncommitted_health
 from streaming.common.arrays import Index, from_mask, numbers_or
-from streaming.common.keys import KEY_NAMES, key_codes
+from streaming.common.keys import KEY_NAMES, firsts, key_codes
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.health_over_time import status_changes
@@ -78,8 +78,7 @@ def assess_health_changes(
 def _distinct(rows: pa.Table) -> pa.Table:
     """Return the distinct keys of rows."""
     keys = rows.select(KEY_NAMES)
-    firsts = np.unique(key_codes(keys.columns), return_index=True)[1]
-    return take(keys, firsts).cast(pa.schema(KEY))
+    return take(keys, firsts(key_codes(keys.columns))).cast(pa.schema(KEY))
 
 
 @dataclass(frozen=True)

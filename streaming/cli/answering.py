@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, Output, print_answer, tables_of, topics_of
-from streaming.cli.output import print_footer, warn
+from streaming.cli.output import print_footer, warn, write_for_programs
 from streaming.common.times import iso, to_ms
 from streaming.settings.model import Settings
 
@@ -112,9 +112,7 @@ class AskedSnapshot:
 
     def start_of_history(self, since: int) -> list[str]:
         """Return a remark if changes since a moment (ms) are not kept."""
-        whole_since = self.at.whole_since()
-        is_whole = whole_since is not None and whole_since <= since
-        return start_of_history(None if is_whole else whole_since, self.at.starts_after(since))
+        return start_of_history(self.at.whole_after(since), self.at.starts_after(since))
 
     def checked(self, about: "AsOf") -> "AsOf":
         """Return the state of the tables for an answer; raises `IncompleteError` if it does not meet the
@@ -209,3 +207,14 @@ def recreated_topics(rows: "pa.Table") -> Iterator[str]:
 
 
 _POSITION: Final = ("group", "topic", "partition", "committed_offset")
+
+
+def write_reset_csv(positions: "pa.Table", *, one_group: bool) -> tuple[list[str], bool]:
+    """Write positions (schema `RESTORED`) as a file for `kafka-consumer-groups`. Return remarks about them,
+    and whether the file has all of them."""
+    from streaming.queries.reset_csv import doubts, names_left_out, reset_lines
+
+    lines = list(reset_lines(positions, one_group=one_group))
+    write_for_programs(lines)
+    remarks = [*doubts(positions), *names_left_out(positions, one_group=one_group)]
+    return remarks, len(lines) == len(positions)

@@ -148,7 +148,7 @@ class Interruptions:
     """Distinguishes interrupted readings, which are restarted, from failures that end the job.
 
     Failures are consecutive unless something was read in between, or they are far apart. Remembers the
-    positions of the tables at the last call. `partition_count` is that of the topic.
+    positions of the tables at the last call. The topic has `partition_count` partitions.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -106,19 +106,23 @@ class TopicReader:
         `RebuildNeededError` after a jump of the clock.
         """
         tables = self.tables
-        watch = self.alert_watch(tables) if tables.progress_if_any().partitions else None
+        is_filled = bool(tables.progress_if_any().partitions)
+
+        @cache
+        def watch() -> AlertWatch:
+            return self.alert_watch(tables)
 
         def heartbeat() -> None:
-            if watch is not None:
+            if is_filled:
                 progress = tables.progress()
                 writer = self.writer(tables, progress, self.checkpoint(progress.generation), said=progress)
-                writer.heartbeat({}, asked_at=now_ms(), alerts_evaluated_at=watch.evaluated_at())
+                writer.heartbeat({}, asked_at=now_ms(), alerts_evaluated_at=watch().evaluated_at())
 
         question = TopicQuestion(
             self.watch,
             self.settings,
             waiting=self.listener.waiting,
-            beside=lambda: watch or nullcontext(),
+            beside=lambda: watch() if is_filled else nullcontext(),
             heartbeat=heartbeat,
         )
         return question.ask(self.stop, limit_ms=self.settings.source.connect_timeout_ms if once else None)

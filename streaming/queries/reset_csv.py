@@ -23,16 +23,16 @@ def is_one_group(asked: Sequence[str], found: Sequence[str] | None) -> bool:
     return len(asked) == 1 and found is not None and list(found) == list(asked)
 
 
-def reset_lines(positions: pa.Table, offset: str, *, one_group: bool) -> Iterator[str]:
-    """Yield lines `group,topic,partition,offset` for rows with these, the offset from the column `offset`;
-    for one group without the group, as the tool expects with one `--group`.
+def reset_lines(positions: pa.Table, *, one_group: bool) -> Iterator[str]:
+    """Yield lines `group,topic,partition,offset` for rows with these, the offset from `committed_offset`; for
+    one group without the group, as the tool expects with one `--group`.
 
     Rows without an offset, with a negative one, and with names that the file cannot hold, are left out.
     """
-    for row in positions.select(["group", "topic", "partition", offset]).to_pylist():
-        group = row.pop("group")
+    for row in positions.select(["group", "topic", "partition", "committed_offset"]).to_pylist():
+        group, offset = row.pop("group"), row["committed_offset"]
         names = [row["topic"], *([] if one_group else [group])]
-        if row[offset] is not None and row[offset] >= 0 and not any(map(_unfit, names)):
+        if offset is not None and offset >= 0 and not any(map(_unfit, names)):
             yield csv_line([*([] if one_group else [group]), *row.values()]) + "\n"
 
 

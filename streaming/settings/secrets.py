@@ -115,13 +115,13 @@ def looks_secret(name: str, value: str) -> bool:
     (False, False)
     """
     given = [(name, value), *_ASSIGNMENT.findall(value)]
-    return holds_user(value) or any(_sounds_secret(part) and not is_reference(text) for part, text in given)
+    return holds_user(value) or _has_secret(given)
 
 
 def looks_secret_beside_references(name: str, value: str) -> bool:
     """Return whether a setting seems to contain a secret, other than in the references in its value.
 
-    Of a value with assignments, such as those of JAAS, each counts by its own name.
+    Of a value with assignments, such as a JAAS entry, each assignment counts by its own name.
 
     >>> looks_secret_beside_references("sasl.jaas.config", 'X required username="a" password="${env:P}";')
     False
@@ -130,8 +130,11 @@ def looks_secret_beside_references(name: str, value: str) -> bool:
     """
     plain = _ANY_REFERENCE.sub("${}", value)  # a reference may have spaces
     given = _ASSIGNMENT.findall(plain) or [(name, plain)]
-    has_user = holds_user(plain.replace("${}@", ""))
-    return has_user or any(_sounds_secret(part) and not is_reference(text) for part, text in given)
+    return holds_user(plain.replace("${}@", "")) or _has_secret(given)
+
+
+def _has_secret(given: Iterable[tuple[str, str]]) -> bool:
+    return any(_sounds_secret(name) and not is_reference(value) for name, value in given)
 
 
 def refuse_secrets(values: Mapping[str, str], *, where: str) -> None:

@@ -512,6 +512,13 @@ class Snapshot:
         """Return the moment (ms) before which changes were dropped; None: none were."""
         return self._tables.whole_since
 
+    def whole_after(self, moment: int | None) -> int | None:
+        """Return `whole_since` if it is after a moment (ms; None: all time); None: all changes since the
+        moment are there."""
+        whole_since = self.whole_since()
+        is_reached = moment is not None and whole_since is not None and whole_since <= moment
+        return None if is_reached else whole_since
+
     def starts_after(self, moment: int | None) -> int | None:
         """Return the start of the history (ms) if it is after a moment (ms); None: it is not, or `moment` is
         None.

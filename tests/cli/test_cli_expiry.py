@@ -310,7 +310,7 @@ def test_removed_may_be_narrowed_down(gone: History) -> None:
 
 def test_reset_lines_hold_the_last_position_of_what_is_lost(gone: History) -> None:
     lost = restorable(list_removed(gone.tables, now=gone.now).rows)
-    assert list(reset_lines(lost, "removed_offset", one_group=False)) == [
+    assert list(reset_lines(lost, one_group=False)) == [
         "twice,t,0,5\n",
         '"",t,0,6\n',
         '"odd ""name"", really",t,0,4\n',
@@ -328,7 +328,7 @@ def test_the_last_removal_is_that_of_the_last_batch_whatever_the_clocks_say(
     history.write(history.removal("g", "t", 2, at + 10_000, "deleted"))
     rows = list_removed(history.tables, now=history.now, since=since and at + since).rows
     assert rows["removed_offset"].to_pylist() == ([1, 2] if since is None else [1])
-    lines = list(reset_lines(restorable(rows), "removed_offset", one_group=True))
+    lines = list(reset_lines(restorable(rows), one_group=True))
     assert lines == (["t,0,2\n"] if since is None else [])
 
 

@@ -37,8 +37,10 @@ def tool() -> Iterator[JavaLines]:
 
 def read_by(tool: JavaLines, file: Path, groups: Sequence[str], rows: Sequence[Position]) -> set[Position]:
     """What the tool, asked with `--group` for groups, takes from the file of these rows."""
-    table = pa.table(dict(zip(("group", "topic", "partition", "at"), zip(*rows, strict=True), strict=True)))
-    lines = reset_lines(table, "at", one_group=len(groups) == 1)
+    table = pa.table(
+        dict(zip(("group", "topic", "partition", "committed_offset"), zip(*rows, strict=True), strict=True))
+    )
+    lines = reset_lines(table, one_group=len(groups) == 1)
     file.write_text("".join(lines), encoding="utf-8", newline="")
     plan = tool.ask({"file": str(file), "groups": [*groups]})["plan"]
     return {(group, topic, partition, at) for group, topic, partition, at in plan}

@@ -30,9 +30,14 @@ def test_the_tool_reads_what_was_written_for_it(
     server: str, tmp_path: Path, consumer_groups: JavaLines, count: int
 ) -> None:
     groups = NAMES[:count]
-    rows = {"group": groups, "topic": [TOPIC] * count, "partition": [0] * count, "at": [0] * count}
+    rows = {
+        "group": groups,
+        "topic": [TOPIC] * count,
+        "partition": [0] * count,
+        "committed_offset": [0] * count,
+    }
     file = tmp_path / "positions.csv"
-    file.write_text("".join(reset_lines(pa.table(rows), "at", one_group=count == 1)), encoding="utf-8")
+    file.write_text("".join(reset_lines(pa.table(rows), one_group=count == 1)), encoding="utf-8")
     named = [argument for group in groups for argument in ("--group", group)]
     said = told_by(consumer_groups, server, "--reset-offsets", "--from-file", str(file), "--dry-run", *named)
     plan = [line.split()[-3:] for line in said.splitlines() if line.rstrip().endswith(" 0") and TOPIC in line]

@@ -272,7 +272,6 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
     lost = list(
         reset_lines(
             restorable(list_removed(watched.tables, ["classic-left"], now=now_ms()).rows),
-            "removed_offset",
             one_group=True,
         )
     )
@@ -299,7 +298,6 @@ def test_a_lost_position_can_be_put_back(watched: Watched) -> None:
         list(
             reset_lines(
                 restorable(list_removed(watched.tables, ["classic-left"], now=now_ms()).rows),
-                "removed_offset",
                 one_group=True,
             )
         )

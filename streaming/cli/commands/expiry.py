@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from streaming.cli.answering import AskedSnapshot, Found, Question, recreated_topics
+from streaming.cli.answering import AskedSnapshot, Found, Question, recreated_topics, write_reset_csv
 from streaming.cli.layout import forms
 from streaming.cli.options import (
     Asking,
@@ -24,10 +24,9 @@ from streaming.cli.options import (
     topic_option,
     within_option,
 )
-from streaming.cli.output import write_for_programs
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
-from streaming.queries.reset_csv import doubts, is_one_group, member_warnings, names_left_out, reset_lines
+from streaming.queries.reset_csv import is_one_group, member_warnings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,9 +156,7 @@ def removed(
         found.show(listing.rows.select(removals.PRINTED.names), output, forms.REMOVED, with_line=False)
         return found.report(listing.all_remarks())
     listing, found, lost, one_group, running = question.ask(to_restore)
-    lines = list(reset_lines(lost, "committed_offset", one_group=one_group))
-    write_for_programs(lines)
-    left_out = names_left_out(lost, one_group=one_group)
-    remarks = [*listing.all_remarks(), *doubts(lost), *left_out, *running]
+    of_file, is_whole = write_reset_csv(lost, one_group=one_group)
+    remarks = [*listing.all_remarks(), *of_file, *running]
     remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
-    return found.report(remarks) or int(len(lines) < len(lost))
+    return found.report(remarks) or int(not is_whole)

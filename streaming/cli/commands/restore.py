@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streaming.cli.answering import AskedSnapshot, Found, Question
+from streaming.cli.answering import AskedSnapshot, Found, Question, write_reset_csv
 from streaming.cli.options import (
     Asking,
     all_of,
@@ -16,9 +16,8 @@ from streaming.cli.options import (
     table_options,
     topic_option,
 )
-from streaming.cli.output import write_for_programs
 from streaming.model.errors import MisuseError
-from streaming.queries.reset_csv import doubts, is_one_group, member_warnings, names_left_out, reset_lines
+from streaming.queries.reset_csv import is_one_group, member_warnings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,10 +55,8 @@ def restore(
         raise MisuseError("restore: expected --as-of, found none. Add a time: --as-of 2h.")
     settings = settings_of(config, table_root=table_root, cluster=cluster)
     rows, found, one_group, running = Question.of(settings, asking, groups, topics).ask(_restored)
-    lines = list(reset_lines(rows, "committed_offset", one_group=one_group))
-    write_for_programs(lines)
-    left_out = names_left_out(rows, one_group=one_group)
-    return found.report([str(found.about), *doubts(rows), *left_out, *running]) or int(len(lines) < len(rows))
+    remarks, is_whole = write_reset_csv(rows, one_group=one_group)
+    return found.report([str(found.about), *remarks, *running]) or int(not is_whole)
 
 
 def _restored(asked: AskedSnapshot) -> tuple["pa.Table", Found, bool, list[str]]:

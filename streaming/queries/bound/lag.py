@@ -129,13 +129,11 @@ class SnapshotLagQueries:
         about = AsOf.at(groups, at)
         errors = about.loading_of(groups)
         rows, about = self._with_lag(steps, about, is_timed=is_timed)
-        whole_since = at.whole_since()
-        is_whole = since is not None and whole_since is not None and whole_since <= since
         return History(
             rows,
             about,
             errors,
-            whole_since=None if is_whole else whole_since,
+            whole_since=at.whole_after(since),
             starts_at=at.starts_after(until if since is None else since),
         )
 

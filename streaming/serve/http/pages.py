@@ -165,7 +165,7 @@ async def _unless_gone(request: Request, make: Callable[[], T], limiter: Capacit
         nonlocal has_begun
         async with limiter:
             has_begun = True
-            return await to_thread.run_sync(make, limiter=CapacityLimiter(1))
+            return await to_thread.run_sync(make, limiter=CapacityLimiter(1))  # not one that requests share
 
     work = asyncio.ensure_future(in_turn())
     async with watched(request.receive) as gone:

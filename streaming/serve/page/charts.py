@@ -84,8 +84,10 @@ def lines(
     """Return lines over `times` (ms, rising), up to `until` if that is later; None without any value, or if
     no time passes."""
     known = [value for line in own for value in line.values if value is not None]
-    start, end = (times[0], max(times[-1], until or 0)) if len(times) > 1 else (0, 0)
-    if not known or start == end:
+    if not known or len(times) < 2:
+        return None
+    start, end = times[0], max(times[-1], until or 0)
+    if start == end:
         return None
     low, high = (min(0.0, *known) if from_zero else min(known)), max(known)
     if high <= low:

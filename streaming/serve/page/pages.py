@@ -148,10 +148,10 @@ class Pages:
         """Return the cluster from whose tables an answer is read, so that it may take long; None: it is made
         from memory."""
         found, name = self.address(path), parameters.get("cluster")
-        may_search_history = any(one.endswith("_sha256") for one in parameters)
-        if found is None or not (
-            found[0].is_slow or found[2] != "html" or "as_of" in parameters or may_search_history
-        ):
+        if found is None:
+            return None
+        is_of_past = "as_of" in parameters or any(one.endswith("_sha256") for one in parameters)
+        if not (found[0].is_slow or found[2] != "html" or is_of_past):
             return None
         return name if name in {cluster.name for cluster in self.clusters} else self.clusters[0].name
 
@@ -332,7 +332,7 @@ def _reset_csv(document: Document) -> Iterator[bytes]:
     """Write the offsets that can be put back, for `kafka-consumer-groups --reset-offsets --from-file`."""
     lost = document.lost
     assert lost is not None, "only removed offsets have this format"
-    return (line.encode() for line in reset_lines(lost, "committed_offset", one_group=False))
+    return (line.encode() for line in reset_lines(lost, one_group=False))
 
 
 _WRITTEN: Final[Mapping[str, Callable[[Document], Iterator[bytes]]]] = {
