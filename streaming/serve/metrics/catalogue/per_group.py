@@ -148,7 +148,7 @@ PER_GROUP: Final = (
         level="group",
         labels=("group", "cause"),
         kind="counter",
-        absent="no offset was removed for this cause since serve started (causes that do not start at 0)",
+        absent="no offset was removed for this cause since serve started (causes other than these two)",
         example='increase(offsetlake_group_removed_offsets_total{cause="expired (probable)"}[1h]) > 0',
     ),
 )
