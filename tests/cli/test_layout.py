@@ -145,7 +145,7 @@ def test_offsets_on_a_terminal() -> None:
     assert brief(offsets("billing", leader_epoch=3), forms.OFFSETS, 80) == [
         "GROUP    TOPIC   PARTITION  CURRENT-OFFSET  COMMIT-TIMESTAMP",
         "billing  orders          0               5  12:03:05",
-        "times are UTC; --utc: full times; --wide also shows LEADER-EPOCH",
+        "times are UTC; --utc shows them in full; --wide also shows LEADER-EPOCH",
     ]
 
 
@@ -254,7 +254,7 @@ def test_times_of_today_are_times_of_the_day_and_others_have_their_day(moment: s
 def test_times_are_in_full_if_asked_for() -> None:
     rows = pa.table({"at": pa.array([NOON, None], TIMESTAMP)})
     assert brief(rows, forms.SQL, 80, today=None) == ["at", "2026-11-22T12:03:05.123Z", "-"]
-    assert brief(rows, forms.SQL, 80) == ["at", "12:03:05", "-", "times are UTC; --utc: full times"]
+    assert brief(rows, forms.SQL, 80) == ["at", "12:03:05", "-", "times are UTC; --utc shows them in full"]
 
 
 # --- names that are too long -----------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_a_name_that_is_too_long_spills_over_in_its_own_row() -> None:
         "       orders          0               5  12:03:05",
         "",
         "c      orders          0               5  12:03:05",
-        "times are UTC; --utc: full times",
+        "times are UTC; --utc shows them in full",
     ]
 
 

@@ -92,7 +92,7 @@ def test_times_are_short_and_in_full_if_asked_for(seen: dict[tuple[str, int], st
     rows = [text.partition("\nas of ")[0] for text in (brief, utc, wide)]
     assert [bool(re.search(full, text)) for text in rows] == [False, True, True]
     assert re.search(r"(?m)^abc +orders +1 +100 +\d{4}-\d\d-\d\d \d\d:\d\d$", brief)
-    assert "times are UTC; --utc: full times; --wide also shows LEADER-EPOCH\n" in brief
+    assert "times are UTC; --utc shows them in full; --wide also shows LEADER-EPOCH\n" in brief
     assert "\n--wide also shows LEADER-EPOCH\n" in utc
     assert "LEADER-EPOCH" in wide.splitlines()[0]
     assert "--wide" not in wide

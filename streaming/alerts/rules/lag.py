@@ -267,7 +267,7 @@ GROUP_STALLED: Final = AlertRule(
     id=STALLED_RULE,
     judge=_judge_group_stalled,
     sentence="{subject}: records are waiting, and {offsets} are committed repeatedly without advancing, "
-    "such as {place}, {committed_offset}",
+    "such as {place} at offset {committed_offset}",
     of_positions=_selecting(STALLED_RULE, partial(_masks_of_health, status=STALLED)),
 )
 
@@ -367,7 +367,7 @@ def _judge_offset_beyond_log_end(view: RuleContext) -> Judgement:
 OFFSET_BEYOND_LOG_END: Final = AlertRule(
     id=BEYOND_END_RULE,
     judge=_judge_offset_beyond_log_end,
-    sentence="{subject}: {offsets} are beyond the end of the log; the worst is {place}, committed "
+    sentence="{subject}: {offsets} are beyond the end of the log; the worst is {place} at offset "
     "{committed_offset}, where the log ended at {log_end_offset}",
     of_positions=_selecting(BEYOND_END_RULE, _masks_of_beyond),
 )
@@ -428,8 +428,8 @@ def _starters(rows: pa.Table, is_of_recreated: Mask, groups: pa.Table, *, since:
 OFFSET_OF_RECREATED_TOPIC: Final = AlertRule(
     id=RECREATED_TOPIC_RULE,
     judge=_judge_offset_of_recreated_topic,
-    sentence="{subject} has members, and {offsets} of a deleted topic of the same name, such as {place}, "
-    "{committed_offset}: its consumers would start there",
+    sentence="{subject} has members, and {offsets} of a deleted topic of the same name, such as {place} "
+    "at offset {committed_offset}: its consumers would start there",
     of_positions=_selecting(RECREATED_TOPIC_RULE, _masks_of_recreated),
 )
 

@@ -76,12 +76,12 @@ def _sentence_of_expiry(finding: Finding) -> str:
     if rule in UNSUBSCRIBED_RULES:
         return (
             "{subject} runs and no longer subscribes to the topics of {offsets}, which the broker will drop; "
-            "the first is {place}, {committed_offset}, at {expires_at} ({expiry_rule})"
+            "the first is {place} at offset {committed_offset}, which expires at {expires_at} ({expiry_rule})"
         )
     unless = _UNLESS.get(rule, "the consumers start again")
     return (
-        f"{{subject}}: the broker will drop {{offsets}} unless {unless}; the first is {{place}}, "
-        "{committed_offset}, at {expires_at} ({expiry_rule})"
+        f"{{subject}}: the broker will drop {{offsets}} unless {unless}; the first is {{place}} at offset "
+        "{committed_offset}, which expires at {expires_at} ({expiry_rule})"
     )
 
 
@@ -143,8 +143,8 @@ def _judge_offset_expired(view: RuleContext) -> Judgement:
 OFFSET_EXPIRED: Final = AlertRule(
     id="offset_expired",
     judge=_judge_offset_expired,
-    sentence="{subject}: the broker has dropped {offsets}, the last at {dropped_at}, such as {place}, "
-    "{committed_offset}; consumers continue at auto.offset.reset",
+    sentence="{subject}: the broker has dropped {offsets}, the last at {dropped_at}, such as {place} "
+    "at offset {committed_offset}; consumers continue at auto.offset.reset",
 )
 
 
@@ -190,11 +190,11 @@ def _is_unanswered(episode: Episode, log_starts: Mapping[Partition, int | None])
 def _sentence_below_log_start(finding: Finding) -> str:
     if finding.facts["offsets_gone"] == 1:
         return (
-            "{subject}: the log starts one above {offsets}, such as {place}, committed {committed_offset}: "
+            "{subject}: the log starts one above {offsets}, such as {place} at offset {committed_offset}: "
             "the deleted record may be a transaction marker, which consumers skip, or one real record"
         )
     return (
-        "{subject}: the log starts above {offsets}; the worst is {place}, committed {committed_offset}, "
+        "{subject}: the log starts above {offsets}; the worst is {place} at offset {committed_offset}, "
         "where it now starts at {log_start}: up to {offsets_gone} unread records were deleted"
     )
 

@@ -28,7 +28,7 @@ _SECONDS: Final = "lag_seconds"
 _IS_AT_LEAST: Final = "lag_is_at_least"
 _SINCE: Final = "since"
 _SINCE_IS_AT_LEAST: Final = "since_is_at_least"
-_SHORT: Final = "times are UTC; --utc: full times"
+_SHORT: Final = "times are UTC; --utc shows them in full"
 
 _LONG: Final = 1 / 3
 """A cell longer than this part of a line does not exclude its column of an SQL query."""
