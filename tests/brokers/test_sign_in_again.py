@@ -67,6 +67,7 @@ def test_brokers_that_refuse_end_the_wait_also_while_another_one_is_down(untrust
     assert time.monotonic() - began >= 3
 
 
+@pytest.mark.more
 def test_brokers_that_are_all_down_are_waited_for() -> None:
     broker = broker_at(f"{closed_port()},{closed_port()}", connect_timeout="1s")
     failures = list(failures_of(broker, 4))

@@ -55,6 +55,7 @@ def has_said(job: RunningJob, *endings: str) -> bool:
     return any(sentence.endswith(endings) for sentence in job.said)
 
 
+@pytest.mark.more
 def test_the_job_outlasts_a_restart_of_the_brokers(
     make_broker: BrokerFactory, spark: SparkSession, tmp_path: Path
 ) -> None:

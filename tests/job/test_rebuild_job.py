@@ -87,6 +87,7 @@ def read_to_the_end(progress: Progress, *, at: int) -> Progress:
     return replace(progress, partitions=partitions, heartbeat=at)
 
 
+@pytest.mark.more
 def test_a_position_before_the_beginning_of_the_log_leads_to_a_rebuild_without_ghosts(
     make_job: JobFactory,
 ) -> None:

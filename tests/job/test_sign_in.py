@@ -182,6 +182,7 @@ def failure_of(broker: Broker) -> BrokerError:
     return raised.value
 
 
+@pytest.mark.more
 def test_a_token_endpoint_that_fails_is_quoted_and_only_a_refusal_counts_as_one(world: World) -> None:
     def failure(name: str) -> BrokerError:
         path = f"/{name.replace(' ', '-')}"

@@ -160,6 +160,7 @@ def following(job: RunningJob) -> Iterator[None]:
     assert not running.is_alive()
 
 
+@pytest.mark.more
 @pytest.mark.spark
 @pytest.mark.slow
 def test_silence_is_said_and_shown_and_never_read_as_an_end(

@@ -52,6 +52,7 @@ def test_tasks_fold_many_rows(
     assert folds_by_tasks(spark.sparkContext, {})(MANY_ROWS - 1) is None
 
 
+@pytest.mark.more
 def test_if_no_executor_has_a_core_in_time_the_driver_folds(
     spark: SparkSession, tables: Tables, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

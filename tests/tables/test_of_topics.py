@@ -73,11 +73,15 @@ def of_all(tables: Tables) -> dict[tuple[str, int], pa.Table]:
 
 
 SINGLE = [choice for choice in CHOICES if choice.startswith("partition 1 of")]
+OTHERS = ["two topics", "no partition", "the most that are named"]
 
 
 @pytest.mark.parametrize(
     "choice",
-    [pytest.param(choice, marks=[pytest.mark.more] if choice in SINGLE[::2] else []) for choice in CHOICES],
+    [
+        pytest.param(choice, marks=[pytest.mark.more] if choice in SINGLE[::2] + OTHERS else [])
+        for choice in CHOICES
+    ],
 )
 def test_rows_of_some_topics_are_those_chosen_among_all(
     tables: Tables, of_all: dict[tuple[str, int], pa.Table], choice: str

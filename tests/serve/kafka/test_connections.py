@@ -223,7 +223,9 @@ def _answers(endpoint: Listening) -> bool:
 SOME = {"name": "t", "partitionIndexes": [*range(PARTITIONS)]}
 
 
-@pytest.mark.parametrize("topics", [[], [{"name": "t", "partitionIndexes": []}]])
+@pytest.mark.parametrize(
+    "topics", [[], pytest.param([{"name": "t", "partitionIndexes": []}], marks=pytest.mark.more)]
+)
 def test_a_group_that_has_many_offsets_may_be_named_often_when_none_is_asked_for(
     endpoint: Listening, topics: list[dict[str, Any]]
 ) -> None:
