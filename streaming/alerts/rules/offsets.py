@@ -143,8 +143,8 @@ def _judge_offset_expired(view: RuleContext) -> Judgement:
 OFFSET_EXPIRED: Final = AlertRule(
     id="offset_expired",
     judge=_judge_offset_expired,
-    sentence="{subject}: the broker has dropped {offsets}, the last at {dropped_at}, such as {place} "
-    "at offset {committed_offset}; consumers continue at auto.offset.reset",
+    sentence="{subject}: the broker has dropped {offsets}, the last one "
+    "({place} at offset {committed_offset}) at {dropped_at}; consumers continue at auto.offset.reset",
 )
 
 
