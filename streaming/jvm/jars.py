@@ -305,7 +305,7 @@ def _ivy_command(conf: JarSet, target: Path, cache: Path) -> list[str]:
 
 
 def _proxy_options(environment: Mapping[str, str]) -> list[str]:
-    """Translate HTTPS_PROXY, which pip and curl use, but Java does not."""
+    """Translate HTTPS_PROXY and NO_PROXY, which pip and curl use, but Java does not."""
     address = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
     if not address:
         return []
@@ -314,7 +314,21 @@ def _proxy_options(environment: Mapping[str, str]) -> list[str]:
     if not is_address(address):
         raise MisuseError(f"HTTPS_PROXY: expected {AN_ADDRESS}, found {refused_text(address)}.")
     proxy = urlsplit(without_user(address)[0])
-    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
+    options = [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
+    direct = _patterns_of(environment.get("NO_PROXY") or environment.get("no_proxy") or "")
+    return [*options, f"-Dhttp.nonProxyHosts={direct}"] if direct else options  # also of https
+
+
+def _patterns_of(no_proxy: str) -> str:
+    """Return Java's patterns for the hosts of NO_PROXY, each of which stands for its subdomains, too. Java's
+    have no ports.
+
+    >>> _patterns_of("example.com, .internal:8080"), _patterns_of("*")
+    ('example.com|*.example.com|internal|*.internal', '*')
+    """
+    found = (re.sub(r"^([^:]+|\[.*\]):\d+$", r"\1", one.strip()) for one in no_proxy.split(","))
+    hosts = [host if host == "*" else host.removeprefix("*").removeprefix(".") for host in found]
+    return "|".join(host if host == "*" else f"{host}|*.{host}" for host in hosts if host)
 
 
 def _ivy_jar() -> Path:
