@@ -5,8 +5,9 @@ again whenever it is requested (7 ms for the connector). A cache that others may
 
 A jar set is one directory, which never changes afterwards: its name has a digest of its list, so another
 release of offsetlake uses another directory, and a running process keeps its jars. Ivy retrieves into a
-temporary directory beside it, which is then renamed: a killed download leaves no jar set, only Ivy's own
-downloads, from which the next attempt continues. A complete set needs neither network nor JVM.
+temporary directory beside it, which is then renamed: a killed download leaves no jar set, only this
+directory, which is deleted a day later, and Ivy's own downloads, from which the next attempt continues. A
+complete set needs neither network nor JVM.
 """
 
 import hashlib
@@ -48,6 +49,8 @@ JarSet = Literal[
 _CLASSIFIER: Final = "{http://ant.apache.org/ivy/maven}classifier"
 
 _MODE: Final = 0o755  # whatever the umask: a cache that others may write is refused
+
+_LEFT_AFTER_S: Final = 86_400.0  # no retrieval takes as long
 
 _SILENCE_LIMIT: Final = 90.0  # seconds; longer than any single wait that ivysettings.xml allows
 _EXPLAINING: Final = (  # lines of Ivy's log that explain a failure, the most specific first
@@ -111,6 +114,7 @@ def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
     directory = jar_directory(conf, cache)
     try:
         _refuse_foreign(cache, directory)
+        _delete_left(cache)
         difference = difference_to_list(conf, directory)
         if difference is not None:
             if directory.exists():
@@ -209,6 +213,14 @@ def _refuse_foreign(cache: Path, directory: Path) -> None:
     refuse_foreign([cache, directory, *sorted(directory.glob("*.jar"))], "jar cache")
     if cache.exists():
         refuse_replaceable(cache, "jar cache")
+
+
+def _delete_left(cache: Path) -> None:
+    """Delete the folders of processes that were killed while they filled the cache; others may be at work."""
+    for folder in (*cache.glob(".retrieving-*"), *cache.glob(".copying-*")):
+        with suppress(FileNotFoundError):  # another process was first
+            if time.time() - folder.stat().st_mtime > _LEFT_AFTER_S:
+                shutil.rmtree(folder, ignore_errors=True)  # the cache may be read-only
 
 
 def _has_listed_names(conf: JarSet, directory: Path) -> bool:
