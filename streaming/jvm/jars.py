@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -104,11 +105,15 @@ class JarError(OffsetlakeError):
         )
 
 
-def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
+class RetrievalStoppedError(JarError):
+    """The process is to end before the jars are there."""
+
+
+def ensure_jars(conf: JarSet, *, cache: Path | None = None, stop: threading.Event | None = None) -> Path:
     """Return the directory that holds exactly the jars of this configuration, retrieved if need be.
 
-    Warns of a set that was there and is replaced. Raises `JarError`, and `ForeignFileError` where others may
-    write the cache.
+    Warns of a set that was there and is replaced. Raises `JarError`, `RetrievalStoppedError` if `stop` is set
+    meanwhile, and `ForeignFileError` where others may write the cache.
     """
     cache = default_cache() if cache is None else cache.resolve()
     directory = jar_directory(conf, cache)
@@ -119,7 +124,7 @@ def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
         if difference is not None:
             if directory.exists():
                 _log.warning("jars %s: %s; retrieved again", directory, difference)
-            _retrieve(conf, directory)
+            _retrieve(conf, directory, stop)
     except OSError as error:
         raise JarError.unusable(cache, error) from error
     return directory
@@ -227,14 +232,14 @@ def _has_listed_names(conf: JarSet, directory: Path) -> bool:
     return {jar.name for jar in directory.glob("*.jar")} == listed_jars(conf)
 
 
-def _retrieve(conf: JarSet, directory: Path) -> None:
+def _retrieve(conf: JarSet, directory: Path, stop: threading.Event | None) -> None:
     """Let Ivy fill a temporary directory, check it against the list, and rename it in one step."""
     cache = directory.parent
     _make_cache(cache)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".retrieving-") as scratch:
         retrieved = Path(scratch) / conf
         log = cache / f"ivy-{conf}.log"
-        run_ivy(conf, retrieved, cache, log)
+        run_ivy(conf, retrieved, cache, log, stop)
         if not _has_listed_names(conf, retrieved):
             what = f"expected {len(listed_jars(conf))} jars, found others"
             raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
@@ -270,17 +275,19 @@ def _put_in_place(conf: JarSet, retrieved: Path, directory: Path) -> None:
             raise
 
 
-def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
-    """Run Ivy until it ends, or writes no output for too long."""
+def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path, stop: threading.Event | None = None) -> None:
+    """Run Ivy until it ends, writes no output for too long, or is stopped."""
     command = _ivy_command(conf, target, cache)
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdout=output, stderr=output, umask=0o777 & ~_MODE, process_group=0) as ivy,
     ):
         try:
-            exit_code = _wait_while_log_grows(ivy, log)
+            exit_code = _wait_while_log_grows(ivy, log, stop or threading.Event())
         finally:
             ivy.kill()
+    if stop is not None and stop.is_set() and exit_code != 0:
+        raise RetrievalStoppedError(f"retrieving the {conf} jars into {cache}: stopped before the end.")
     if exit_code is None:
         what = f"the registry did not answer for {_SILENCE_LIMIT:.0f} s"
     elif exit_code != 0:
@@ -290,10 +297,11 @@ def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
     raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
 
 
-def _wait_while_log_grows(process: subprocess.Popen[bytes], log: Path) -> int | None:
-    """Return the exit code, or None once the log has not grown for `_SILENCE_LIMIT` seconds."""
+def _wait_while_log_grows(process: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> int | None:
+    """Return the exit code, or None once the log has not grown for `_SILENCE_LIMIT` seconds, or once
+    stopped."""
     size, since = -1, time.monotonic()
-    while time.monotonic() - since < _SILENCE_LIMIT:
+    while time.monotonic() - since < _SILENCE_LIMIT and not stop.is_set():
         if (now := log.stat().st_size) != size:
             size, since = now, time.monotonic()
         try:
