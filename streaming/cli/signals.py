@@ -1,4 +1,4 @@
-"""Stops a command at Ctrl-C or SIGTERM, once it has finished its present step."""
+"""Stops a command at Ctrl-C or SIGTERM, once it has finished its present step, or at SIGTERM as at Ctrl-C."""
 
 import signal
 import threading
@@ -25,3 +25,18 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Raise `SystemExit` on SIGTERM within the block: by itself it would leave the programs that the command
+    has started."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

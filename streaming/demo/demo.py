@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol, TextIO
 
@@ -25,6 +25,7 @@ from streaming.demo.scene import Offsets, Scene
 from streaming.demo.traffic import DemoTraffic
 from streaming.job.reporter import Reporter
 from streaming.job.run import run_job
+from streaming.jvm.jars import JarSet, RetrievalStoppedError, ensure_jars
 from streaming.model.errors import OffsetlakeError
 from streaming.settings.model import Settings
 from streaming.settings.reading import read_settings
@@ -33,6 +34,7 @@ from streaming.tables.tables import Tables, TablesMissingError
 
 _LOOK_S: Final = 1.0
 _AGREE_LIMIT_S: Final = 60.0
+_JARS: Final[tuple[JarSet, ...]] = ("broker", "tools")
 _NAME: Final = "offsetlake-demo-"
 """Prefix of the demo's temporary files."""
 
@@ -63,10 +65,13 @@ def run_demo(stop: threading.Event, seconds: float | None) -> None:
             out, [ask_command(settings.tables.root), *listeners.commands], page=listeners.page
         ) as display:
             display.begin(f"starting a Kafka broker on {broker.bootstrap_servers}")
-            with broker:
-                if not stop.is_set():
-                    with listeners:
-                        _show_job(settings, display, listeners, stop, seconds)
+            with suppress(RetrievalStoppedError):
+                for jar_set in _JARS:
+                    ensure_jars(jar_set, stop=stop)
+                with broker:
+                    if not stop.is_set():
+                        with listeners:
+                            _show_job(settings, display, listeners, stop, seconds)
 
 
 def ask_command(table_root: str) -> list[str]:

@@ -191,8 +191,7 @@ class Interruptions:
             _log.warning("%s Reading continues as soon as they answer.", failure)  # they may be back by now
             return
         if isinstance(failure, RecordTimestampError):
-            places = self._broker.first_since(LATEST_TIMESTAMP_MS + 1, self._partition_count)
-            raise RecordTimestampError.of("running the query", places) from failure
+            raise RecordTimestampError.of("running the query", self._late_records()) from failure
         try:
             topic = self._watch.now()
         except AccessRefusedError:
@@ -201,6 +200,15 @@ class Interruptions:
             return
         if topic is not None and reason_to_rebuild(tables.progress(), topic) is None:
             raise failure
+
+    def _late_records(self) -> dict[int, int]:
+        """Return the offsets of records with timestamps that do not fit, by partition; none without an
+        answer."""
+        try:
+            return self._broker.first_since(LATEST_TIMESTAMP_MS + 1, self._partition_count)
+        except BrokerError as error:  # the record is the reason of the failure, and not this silence
+            _log.debug("the record was not looked for: %s", error)
+            return {}
 
     def _sign_in_again(self) -> None:
         """Let the broker's client say what is wrong, and whether waiting helps."""

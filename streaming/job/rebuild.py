@@ -92,9 +92,10 @@ def _delete_aside(reader: TopicReader, generation: int) -> None:
 
 def _refuse_foreign(reader: TopicReader, *generations: int) -> None:
     """Raise `MisuseError` if one of these checkpoints is of other tables: a rebuild would delete it."""
-    for checkpoint in map(reader.checkpoint, generations):
+    for generation in generations:
+        checkpoint = reader.checkpoint(generation)
         query_id = checkpoint.query_id()
-        if query_id is None or not checkpoint.has_batches():
+        if query_id is None or (not checkpoint.has_batches() and _may_be_begun(reader.tables, generation)):
             continue
         if not (_is_written_by(query_id, reader.tables) or _is_aside_by(query_id, reader.tables)):
             raise MisuseError(
@@ -103,6 +104,25 @@ def _refuse_foreign(reader: TopicReader, *generations: int) -> None:
                 "these tables another checkpoint (--checkpoint), also for `offsetlake run`; or delete that "
                 "folder if its tables no longer exist."
             )
+
+
+def _may_be_begun(live: Tables, generation: int) -> bool:
+    """Whether these tables may have a checkpoint of this generation whose query they do not know, since it
+    has completed no batch.
+
+    Tables are created before their query, and have one query at a time. Of the generation before nothing says
+    whether it has had a batch.
+    """
+    progress = live.progress_if_any()
+    if generation < progress.generation:
+        return True
+    tables = live if generation == progress.generation else live.aside()
+    try:
+        return replace(tables, names={}).progress().query_id is None
+    except TablesMissingError:
+        return False
+    except OffsetlakeError:  # partly deleted
+        return True
 
 
 def _is_written_by(query_id: str, tables: Tables) -> bool:

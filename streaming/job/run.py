@@ -27,7 +27,7 @@ from streaming.job.reporter import BatchReport, Reporter
 from streaming.job.sole_job import sole_job, temporary_folders
 from streaming.job.sole_writer import sole_writer
 from streaming.jvm.class_archive import archive_options, archiving_options
-from streaming.jvm.jars import JarSet, ensure_jars
+from streaming.jvm.jars import JarSet, RetrievalStoppedError, ensure_jars
 from streaming.jvm.java import find_java, require_account
 from streaming.model.progress import Progress
 from streaming.settings.contradictions import refuse_contradictions_of_job
@@ -114,7 +114,12 @@ def _with_reader(
     needs = java_needs(settings.source)
     of_checkpoint: tuple[JarSet, ...] = ("s3a",) if is_on_s3(settings.job.checkpoint) else ()
     with listener.waiting("retrieving the jars of Spark's Kafka connector"):
-        jars, *more_jars = map(ensure_jars, ("connector", *of_checkpoint, *needs.jar_sets))
+        try:
+            jars, *more_jars = (
+                ensure_jars(one, stop=stop) for one in ("connector", *of_checkpoint, *needs.jar_sets)
+            )
+        except RetrievalStoppedError:
+            return
     broker = Broker(settings.source)
     limit_ms = settings.source.connect_timeout_ms if ends else None
     known = None if ends else _facts_in(progress)  # then reading waits, with heartbeats and alerts

@@ -36,6 +36,8 @@ _LONG_SILENT_MS: Final = 10 * MINUTE_MS
 
 _ASK_EVERY_S: Final = 1.0
 
+_END_LIMIT_S: Final = 15.0
+
 
 @contextmanager
 def sole_writer(
@@ -102,7 +104,7 @@ def _signing(own: Tables, every_s: float) -> Iterator[None]:
 
     Only what another job sees counts, so no clock is read: a sign follows if nothing is new since the last
     look. A look brings the open table up to date, with few requests. An object store that does not answer
-    holds up the end of the block for seconds only.
+    holds up the end of the block for `_END_LIMIT_S` at most.
     """
     done, own = threading.Event(), replace(own.at_first(), handles=TableHandles())
 
@@ -124,4 +126,4 @@ def _signing(own: Tables, every_s: float) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join()
+        thread.join(_END_LIMIT_S)

@@ -5,8 +5,9 @@ again whenever it is requested (7 ms for the connector). A cache that others may
 
 A jar set is one directory, which never changes afterwards: its name has a digest of its list, so another
 release of offsetlake uses another directory, and a running process keeps its jars. Ivy retrieves into a
-temporary directory beside it, which is then renamed: a killed download leaves no jar set, only Ivy's own
-downloads, from which the next attempt continues. A complete set needs neither network nor JVM.
+temporary directory beside it, which is then renamed: a killed download leaves no jar set, only this
+directory, which is deleted a day later, and Ivy's own downloads, from which the next attempt continues. A
+complete set needs neither network nor JVM.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -48,6 +50,8 @@ JarSet = Literal[
 _CLASSIFIER: Final = "{http://ant.apache.org/ivy/maven}classifier"
 
 _MODE: Final = 0o755  # whatever the umask: a cache that others may write is refused
+
+_LEFT_AFTER_S: Final = 86_400.0  # no retrieval takes as long
 
 _SILENCE_LIMIT: Final = 90.0  # seconds; longer than any single wait that ivysettings.xml allows
 _EXPLAINING: Final = (  # lines of Ivy's log that explain a failure, the most specific first
@@ -101,21 +105,26 @@ class JarError(OffsetlakeError):
         )
 
 
-def ensure_jars(conf: JarSet, *, cache: Path | None = None) -> Path:
+class RetrievalStoppedError(JarError):
+    """The process is to end before the jars are there."""
+
+
+def ensure_jars(conf: JarSet, *, cache: Path | None = None, stop: threading.Event | None = None) -> Path:
     """Return the directory that holds exactly the jars of this configuration, retrieved if need be.
 
-    Warns of a set that was there and is replaced. Raises `JarError`, and `ForeignFileError` where others may
-    write the cache.
+    Warns of a set that was there and is replaced. Raises `JarError`, `RetrievalStoppedError` if `stop` is set
+    meanwhile, and `ForeignFileError` where others may write the cache.
     """
     cache = default_cache() if cache is None else cache.resolve()
     directory = jar_directory(conf, cache)
     try:
         _refuse_foreign(cache, directory)
+        _delete_left(cache)
         difference = difference_to_list(conf, directory)
         if difference is not None:
             if directory.exists():
                 _log.warning("jars %s: %s; retrieved again", directory, difference)
-            _retrieve(conf, directory)
+            _retrieve(conf, directory, stop)
     except OSError as error:
         raise JarError.unusable(cache, error) from error
     return directory
@@ -211,18 +220,26 @@ def _refuse_foreign(cache: Path, directory: Path) -> None:
         refuse_replaceable(cache, "jar cache")
 
 
+def _delete_left(cache: Path) -> None:
+    """Delete the folders of processes that were killed while they filled the cache; others may be at work."""
+    for folder in (*cache.glob(".retrieving-*"), *cache.glob(".copying-*")):
+        with suppress(FileNotFoundError):  # another process was first
+            if time.time() - folder.stat().st_mtime > _LEFT_AFTER_S:
+                shutil.rmtree(folder, ignore_errors=True)  # the cache may be read-only
+
+
 def _has_listed_names(conf: JarSet, directory: Path) -> bool:
     return {jar.name for jar in directory.glob("*.jar")} == listed_jars(conf)
 
 
-def _retrieve(conf: JarSet, directory: Path) -> None:
+def _retrieve(conf: JarSet, directory: Path, stop: threading.Event | None) -> None:
     """Let Ivy fill a temporary directory, check it against the list, and rename it in one step."""
     cache = directory.parent
     _make_cache(cache)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".retrieving-") as scratch:
         retrieved = Path(scratch) / conf
         log = cache / f"ivy-{conf}.log"
-        run_ivy(conf, retrieved, cache, log)
+        run_ivy(conf, retrieved, cache, log, stop)
         if not _has_listed_names(conf, retrieved):
             what = f"expected {len(listed_jars(conf))} jars, found others"
             raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
@@ -258,17 +275,19 @@ def _put_in_place(conf: JarSet, retrieved: Path, directory: Path) -> None:
             raise
 
 
-def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
-    """Run Ivy until it ends, or writes no output for too long."""
+def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path, stop: threading.Event | None = None) -> None:
+    """Run Ivy until it ends, writes no output for too long, or is stopped."""
     command = _ivy_command(conf, target, cache)
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdout=output, stderr=output, umask=0o777 & ~_MODE, process_group=0) as ivy,
     ):
         try:
-            exit_code = _wait_while_log_grows(ivy, log)
+            exit_code = _wait_while_log_grows(ivy, log, stop or threading.Event())
         finally:
             ivy.kill()
+    if stop is not None and stop.is_set() and exit_code != 0:
+        raise RetrievalStoppedError(f"retrieving the {conf} jars into {cache}: stopped before the end.")
     if exit_code is None:
         what = f"the registry did not answer for {_SILENCE_LIMIT:.0f} s"
     elif exit_code != 0:
@@ -278,10 +297,11 @@ def run_ivy(conf: JarSet, target: Path, cache: Path, log: Path) -> None:
     raise JarError.not_retrieved(conf, cache, what=what, ivy_says=_telling_line(log), log=log)
 
 
-def _wait_while_log_grows(process: subprocess.Popen[bytes], log: Path) -> int | None:
-    """Return the exit code, or None once the log has not grown for `_SILENCE_LIMIT` seconds."""
+def _wait_while_log_grows(process: subprocess.Popen[bytes], log: Path, stop: threading.Event) -> int | None:
+    """Return the exit code, or None once the log has not grown for `_SILENCE_LIMIT` seconds, or once
+    stopped."""
     size, since = -1, time.monotonic()
-    while time.monotonic() - since < _SILENCE_LIMIT:
+    while time.monotonic() - since < _SILENCE_LIMIT and not stop.is_set():
         if (now := log.stat().st_size) != size:
             size, since = now, time.monotonic()
         try:
@@ -305,7 +325,7 @@ def _ivy_command(conf: JarSet, target: Path, cache: Path) -> list[str]:
 
 
 def _proxy_options(environment: Mapping[str, str]) -> list[str]:
-    """Translate HTTPS_PROXY, which pip and curl use, but Java does not."""
+    """Translate HTTPS_PROXY and NO_PROXY, which pip and curl use, but Java does not."""
     address = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
     if not address:
         return []
@@ -314,7 +334,21 @@ def _proxy_options(environment: Mapping[str, str]) -> list[str]:
     if not is_address(address):
         raise MisuseError(f"HTTPS_PROXY: expected {AN_ADDRESS}, found {refused_text(address)}.")
     proxy = urlsplit(without_user(address)[0])
-    return [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
+    options = [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
+    direct = _patterns_of(environment.get("NO_PROXY") or environment.get("no_proxy") or "")
+    return [*options, f"-Dhttp.nonProxyHosts={direct}"] if direct else options  # also of https
+
+
+def _patterns_of(no_proxy: str) -> str:
+    """Return Java's patterns for the hosts of NO_PROXY, each of which stands for its subdomains, too. Java's
+    have no ports.
+
+    >>> _patterns_of("example.com, .internal:8080"), _patterns_of("*")
+    ('example.com|*.example.com|internal|*.internal', '*')
+    """
+    found = (re.sub(r"^([^:]+|\[.*\]):\d+$", r"\1", one.strip()) for one in no_proxy.split(","))
+    hosts = [host if host == "*" else host.removeprefix("*").removeprefix(".") for host in found]
+    return "|".join(host if host == "*" else f"{host}|*.{host}" for host in hosts if host)
 
 
 def _ivy_jar() -> Path:

@@ -119,14 +119,13 @@ def _is_since(moments: pa.ChunkedArray, since: int) -> pa.ChunkedArray:
 
 
 def restorable(rows: pa.Table) -> pa.Table:
-    """Return the rows (schema `REMOVED`) that can be restored, with `committed_offset` as it was.
+    """Return the rows (schema `REMOVED`) to be restored, with `committed_offset` as it was; null: none of its
+    commits could be read.
 
-    That is the last removal of each offset, unless something was committed since, the topic was deleted, or
-    the value is unknown.
+    That is the last removal of each offset, unless something was committed since, or the topic was deleted.
     """
     wanted = [
         rows["is_last"],
-        pc.is_valid(rows["removed_offset"]),
         pc.invert(rows["is_back"]),  # also where the commit since is unreadable
         pc.not_equal(rows["cause"], TOPIC_DELETED),
     ]

@@ -183,9 +183,15 @@ def _of_spark(settings: Settings) -> Iterator[str]:
             yield f"{name} in [spark.conf] has a setting of its own. Remove it and set {own}."
 
 
-def _place(path: str) -> str:
-    path = re.sub("^s3a://", "s3://", path.removeprefix("file://"))
-    return path.rstrip("/") if "://" in path else str(Path(path).resolve())
+def _place(location: str) -> str:
+    """Return one name for all the names of a location. Capitals in schemes do not count, and delta-rs and
+    Hadoop read `//` in a path as `/`."""
+    scheme, mark, rest = location.partition("://")
+    scheme, rest = (scheme.lower(), rest) if mark else ("", location)
+    rest = re.sub("/+", "/", rest)
+    if scheme in ("", "file"):
+        return str(Path(rest).resolve())
+    return f"{'s3' if scheme == 's3a' else scheme}://{rest.strip('/')}"
 
 
 def _refuse_critical_before_warning(alerts: AlertSettings) -> None:

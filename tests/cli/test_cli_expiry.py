@@ -437,6 +437,20 @@ def test_a_group_that_a_reset_file_cannot_hold_is_named(gone: History, offsetlak
     assert ended == (1, "twice,t,0,5\n", told)
 
 
+def test_removed_offsets_that_nobody_could_read_are_counted_and_the_first_are_named(
+    gone: History, offsetlake: Any
+) -> None:
+    lost = gone.removal("unread", "t", None, gone.now, "unknown")
+    unread = ({**lost, "partition": number} for number in range(1, 7))
+    gone.write(*unread, gone.removal("unread", "u", 8, gone.now, "unknown"))
+    ended = offsetlake("removed", "unread", "--output", "reset-csv")
+    first = "; ".join(f"t:{number}" for number in range(1, 6))  # the newest
+    reason = "none of its commits could be read: there is no offset to put back"
+    assert (ended.code, ended.out) == (1, "u,0,8\n")
+    assert f"offsetlake: group 'unread': {first}; and 2 more: {reason}\n" in ended.err
+    assert offsetlake("removed", "unread", "--output", "json").err == ""
+
+
 def test_a_group_that_has_members_is_named_beside_its_reset_file(gone: History, offsetlake: Any) -> None:
     running = group("twice", "t")
     member = dict.fromkeys(schemas.MEMBER.names) | {"member_id": "m", "client_id": "c", "client_host": "/h"}

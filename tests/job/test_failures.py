@@ -13,6 +13,7 @@ from streaming.job.failures import (
     Interruptions,
     JobFailedError,
     JobRefusedError,
+    RecordTimestampError,
     SignInError,
     WorkerTooLateError,
     as_failure,
@@ -86,6 +87,22 @@ def test_a_batch_of_another_driver_in_the_checkpoint_is_misuse() -> None:
     failure = as_failure("running the query", RuntimeError(f"{said}Multiple streaming jobs detected for 7."))
     assert failure.exit_code == 2
     assert str(failure).startswith("running the query: expected to be the only job on the checkpoint, found ")
+
+
+@pytest.mark.parametrize("silence", [BrokerError("no answer"), AccessRefusedError("for long")])
+def test_a_record_that_ends_the_job_is_named_although_brokers_are_silent_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch, tables: Tables, silence: BrokerError
+) -> None:
+    def first_since(*_: object) -> dict[int, int]:
+        raise silence
+
+    broker = Broker(read_settings().source)
+    monkeypatch.setattr(broker, "first_since", first_since)
+    interruptions = Interruptions(broker, TopicWatch(broker, "topic", pause_ms=1), 1, stop=threading.Event())
+    failure = as_failure("running the query", RuntimeError("java.lang.ArithmeticException: long overflow"))
+    assert isinstance(failure, JobFailedError)
+    with pytest.raises(RecordTimestampError, match="found one in the topic that does not fit"):
+        interruptions.raise_unless_explained(failure, tables)
 
 
 # --- signing in again ---

@@ -14,6 +14,7 @@ from object_store import ObjectStore
 from table_batches import heartbeat
 
 from streaming.common.times import MINUTE_MS, now_ms
+from streaming.job import sole_writer as sole_writer_module
 from streaming.job.sole_writer import sole_writer
 from streaming.model.errors import MisuseError
 from streaming.settings.model import Settings
@@ -238,6 +239,26 @@ def test_in_a_folder_nobody_is_waited_for_since_it_was_locked(tmp_path: Path) ->
     heartbeat(first.begin(), now_ms())
     second.begin()
     assert second.waited_for == []
+
+
+@pytest.mark.timeout(30)
+def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, asked = threading.Event(), threading.Event()
+
+    def hang(_: Tables) -> tuple[int, int, int]:
+        asked.set()
+        answers.wait()
+        return 0, 0, 0
+
+    job = Start(Tables(str(tmp_path)), is_locked=False)
+    monkeypatch.setattr(sole_writer_module, "_END_LIMIT_S", 0.2)
+    monkeypatch.setattr(Tables, "signs_of_work", hang)
+    try:
+        job.begin()
+        assert asked.wait(10)
+        job.end()
+    finally:
+        answers.set()
 
 
 def test_in_a_folder_without_locks_a_second_job_is_refused(tmp_path: Path) -> None:

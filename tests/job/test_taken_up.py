@@ -9,7 +9,7 @@ import pytest
 from new_tables import new_tables
 
 from streaming.brokers.facts import LogRange
-from streaming.job.rebuild import _delete_aside, _taken_up, delete_leftovers
+from streaming.job.rebuild import _delete_aside, _taken_up, delete_leftovers, rebuild
 from streaming.job.topic.reasons import TopicNow
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, PartitionProgress, Progress
@@ -53,9 +53,10 @@ def replaced(live: Tables) -> Tables:
 class Reader:
     """All that is needed of one, with checkpoints of a query that remember their deletion."""
 
-    def __init__(self, tables: Tables, query_id: str = "q") -> None:
+    def __init__(self, tables: Tables, query_id: str = "q", *, has_batches: bool = True) -> None:
         self.tables = tables
         self.query_id = query_id
+        self.has_batches = has_batches
         self.deleted: list[int] = []
         self.settings = read_settings(options={"tables.root": tables.root})
 
@@ -67,7 +68,7 @@ class Reader:
             path=str(generation),
             delete=delete,
             query_id=lambda: None if generation in self.deleted else self.query_id,
-            has_batches=lambda: True,
+            has_batches=lambda: self.has_batches,
         )
 
 
@@ -118,6 +119,31 @@ def test_a_checkpoint_of_other_tables_is_not_deleted(live: Tables) -> None:
             act()
     assert reader.deleted == []
     assert live.aside().progress() == FOUND
+
+
+def test_a_checkpoint_that_another_job_has_just_begun_is_not_deleted(live: Tables) -> None:
+    """Its first batch is not complete. The own rebuild has had a batch, or has not begun."""
+    reader: Any = Reader(live, query_id="of others", has_batches=False)
+    for begin in (lambda: None, lambda: live.aside().delete()):
+        begin()
+        with pytest.raises(MisuseError, match=r"expected no checkpoint of other tables"):
+            take_up(live, reader)
+    live.append_changes(CHANGES.empty_table(), replace(FOUND, generation=0), is_batch=True)
+    with pytest.raises(MisuseError, match=r"expected no checkpoint of other tables"):
+        rebuild(reader, "it was requested")
+    assert reader.deleted == []
+
+
+def test_the_checkpoint_of_an_own_first_batch_that_was_interrupted_is_not_refused(live: Tables) -> None:
+    reader: Any = Reader(live, query_id="unknown", has_batches=False)
+    live.aside().delete()
+    live.aside().create()
+    assert take_up(live, reader) == Progress(generation=1)
+    assert reader.deleted == [1]
+    delete_leftovers(reader, Progress(generation=1))  # of tables without a batch
+    live.append_changes(CHANGES.empty_table(), FOUND, is_batch=True)
+    delete_leftovers(reader, FOUND)
+    assert reader.deleted == [1, 0, 0]
 
 
 def test_after_a_kill_at_the_end_of_a_rebuild_the_old_checkpoint_is_deleted(live: Tables) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import time
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -251,6 +252,18 @@ class TestRetrieval:
         with pytest.raises(JarError, match="retrieving the broker jars"):
             ensure_jars("broker", cache=cache)
         assert [entry.name for entry in cache.iterdir()] == ["ivy-broker.log"]
+
+    def test_what_killed_processes_left_is_deleted_a_day_later(self, cache: Path, java_home: Path) -> None:
+        fake_java(java_home, run=fill_with(listed_jars("connector")))
+        directory = ensure_jars("connector", cache=cache)
+        before = time.time() - 86_400
+        folders = {".retrieving-old": -60, ".copying-old": -60, ".retrieving-new": 60, "ivy": -60}
+        for name, later in folders.items():
+            (cache / name / "connector").mkdir(parents=True)
+            os.utime(cache / name, (before + later, before + later))
+        assert ensure_jars("connector", cache=cache) == directory
+        left = {directory.name, ".retrieving-new", "ivy", "ivy-connector.log"}
+        assert {entry.name for entry in cache.iterdir()} == left
 
     def test_a_process_that_was_first_keeps_its_directory(self, cache: Path, java_home: Path) -> None:
         directory = jar_directory("connector", cache)

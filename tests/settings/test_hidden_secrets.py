@@ -177,6 +177,18 @@ def test_a_proxy_needs_no_scheme(address: str) -> None:
     assert _proxy_options({"HTTPS_PROXY": address}) == options
 
 
+@pytest.mark.parametrize("name", ["NO_PROXY", "no_proxy"])
+def test_hosts_without_proxy_are_those_of_other_programs_in_java_s_words(name: str) -> None:
+    proxy = {"HTTPS_PROXY": "proxy.example:3128"}
+    given = " mirror.example,.internal, *.lan,,[::1]:80,::1,127.0.0.1:8080"
+    *_, direct = _proxy_options({**proxy, name: given})
+    hosts = ["mirror.example", "internal", "lan", "[::1]", "::1", "127.0.0.1"]
+    assert direct == "-Dhttp.nonProxyHosts=" + "|".join(f"{host}|*.{host}" for host in hosts)
+    assert _proxy_options({**proxy, name: "*"})[2:] == ["-Dhttp.nonProxyHosts=*"]
+    assert _proxy_options({**proxy, name: " , "})[2:] == []
+    assert _proxy_options({name: "mirror.example"}) == []
+
+
 # --- while it runs ---------------------------------------------------------------------------------------
 
 UNTOLD = {

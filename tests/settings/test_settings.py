@@ -363,6 +363,14 @@ MISTAKES_OF_JOB = {
         'tables.root = "s3://lake/offsets"\njob.checkpoint = "s3a://lake/offsets/checkpoint"',
         "overlap",
     ),
+    "the same folder with a scheme in capitals": (
+        'tables.root = "FILE:///srv/lake"\njob.checkpoint = "/srv//lake/checkpoint"',
+        "overlap",
+    ),
+    "the same place in S3 with more slashes and capitals": (
+        'tables.root = "S3://lake//offsets/"\njob.checkpoint = "s3a://lake/offsets///checkpoint"',
+        "overlap",
+    ),
     "a checkpoint on S3 in the words of the tables": (
         'tables.root = "s3://lake/offsets"\njob.checkpoint = "s3://lake/checkpoint"',
         "Set s3a://lake/checkpoint (tables have s3://)",

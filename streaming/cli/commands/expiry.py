@@ -121,8 +121,8 @@ def removed(
     CURRENT-OFFSET is empty. --output reset-csv prints lost offsets as a file for kafka-consumer-groups
     (2.4 or newer). The file does not contain offsets that were removed because their topic was deleted or
     recreated. Standard error lists doubtful offsets, for example offsets whose records were deleted in the
-    meantime, and groups with members, which the tool refuses. To restore lost offsets, stop the consumers,
-    then:
+    meantime; offsets that cannot be restored because no commit could be read (exit code 1); and groups with
+    members, which the tool refuses. To restore lost offsets, stop the consumers, then:
 
     \b
       offsetlake removed --group billing --since 7d

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from streaming.cli.signals import exit_on_sigterm
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def jars(to: str | None, sets: "tuple[JarSet, ...]") -> None:
 
     if to == "":
         raise MisuseError("--to: expected a folder, found ''. For the current folder, write a dot.")
-    for conf in sets or _DEFAULT:
-        directory = ensure_jars(conf) if to is None else copy_jars(conf, Path(to))
-        print(f"{conf}: {len(listed_jars(conf))} jars in {directory}", flush=True)
+    with exit_on_sigterm():
+        for conf in sets or _DEFAULT:
+            directory = ensure_jars(conf) if to is None else copy_jars(conf, Path(to))
+            print(f"{conf}: {len(listed_jars(conf))} jars in {directory}", flush=True)
