@@ -792,6 +792,22 @@ def test_what_a_client_has_is_not_sent_again_until_it_changes(
         assert another.ask("/groups").headers["etag"] != tags["/groups"]
 
 
+def test_a_client_that_has_any_body_gets_errors_and_no_page(endpoint: Opened) -> None:
+    """There is no body of an error that it could have (RFC 9110, 13.1.2)."""
+    for address in ("/groups", "/groups.json", "/group/history?group=billing"):
+        answer = endpoint.ask(address, if_none_match="*")
+        assert (answer.status, answer.body) == (304, b""), address
+        assert "etag" in answer.headers
+    for address, status in (
+        ("/group?group=nobody", 404),
+        ("/group.json?group=nobody", 404),
+        ("/groups?sort=nothing", 400),
+        ("/groups?cluster=none", 404),
+    ):
+        answer = endpoint.ask(address, if_none_match="*")
+        assert (answer.status, answer.body) == (status, endpoint.ask(address).body), address
+
+
 def test_a_page_is_another_one_after_ten_seconds(endpoint: Opened) -> None:
     """It says how long ago things were."""
     pages, now = endpoint.telling.pages, now_ms()
