@@ -21,6 +21,7 @@ from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
 from streaming.common.timestamps import to_timestamps
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild, Retention
 from streaming.serve.page.assessed import group_topic_rows
+from streaming.serve.page.pages import VIEWS
 from streaming.serve.page.views.expiring import _within
 from streaming.tables.tables import Tables
 
@@ -469,6 +470,28 @@ def test_an_offset_that_expires_in_just_a_day_does_so_within_a_day() -> None:
     now = now_ms()
     rows = pa.table({"expires_at": to_timestamps(pa.array([now + DAY_MS, now + DAY_MS + 1], pa.int64()))})
     assert len(_within(rows, now, "day")) == 1
+
+
+def test_the_choice_of_another_cluster_leads_from_every_page_to_one_that_is_there(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """From the pages of a group, an offset or a topic, and their errors, to a list."""
+    fill(tables)
+    other = new_tables(tmp_path / "other")
+    now = now_ms()
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(other, {"h": group(source_partition=0)}, now=now, partitions={0: whole})
+    with opened({"one": tables.root, "two": other.root}) as endpoint:
+        for cluster in ("one", "two"):
+            shows(endpoint, f"/groups?cluster={cluster}", "Complete.")
+        single = [*OF_ONE, "/offset/history?group=g&topic=t&partition=0"]
+        addresses = [*LISTS, "/clusters", *single, *(f"{one}&group=none&topic=none" for one in single)]
+        for address in addresses:
+            page = HtmlPage.of(endpoint.ask(address).body)
+            (form,) = (one for one in page.all("form") if one.attributes.get("class") == "clusters")
+            assert form.attributes["method"] == "get"
+            assert endpoint.ask(f"{form.attributes['action']}?cluster=two").status == 200, address
+        assert {address.partition("?")[0] for address in addresses} == set(VIEWS)
 
 
 def test_clusters_have_their_own_numbers_and_one_that_cannot_be_read_says_why(
