@@ -1,6 +1,7 @@
 """What pages say while tables are missing, empty, being read, rebuilt, or no longer written."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -470,6 +471,52 @@ def test_an_offset_that_expires_in_just_a_day_does_so_within_a_day() -> None:
     now = now_ms()
     rows = pa.table({"expires_at": to_timestamps(pa.array([now + DAY_MS, now + DAY_MS + 1], pa.int64()))})
     assert len(_within(rows, now, "day")) == 1
+
+
+def test_the_overview_has_the_five_soonest_expiries_of_groups_and_topics(
+    tables: Tables, endpoint: Opened
+) -> None:
+    """Each with the first of its moments, whatever the names and the numbers of the partitions."""
+    now = now_ms()
+    hours = {  # until each offset expires
+        ("zoo", "t", 0): 9,
+        ("zoo", "t", 1): 1,
+        ("zoo", "t", 2): 8,
+        ("zoo", "u", 0): 4,
+        ("ant", "t", 0): 7,
+        ("bee", "t", 0): 2,
+        ("cat", "t", 0): 6,
+        ("dog", "t", 0): 3,
+        ("eel", "t", 0): 5,
+    }
+    retention = Retention(
+        retention_ms=DAY_MS, check_interval_ms=MINUTE_MS, source="broker", read_at=now, known_since=now
+    )
+    batch: Batch = {
+        key: offset(source_partition=0, commit_timestamp=now - DAY_MS + ahead * HOUR_MS + HOUR_MS // 2)
+        for key, ahead in hours.items()
+    }
+    batch |= {name: group(source_partition=0, protocol_type="") for name, _, _ in hours}
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, batch, now=now, partitions={0: whole}, retention=retention)
+    shows(endpoint, "/", "zoo")
+    page = HtmlPage.of(endpoint.ask("/").body)
+    (section,) = (
+        one
+        for one in page.all("section")
+        if any(inner.tag == "h2" and inner.text == "Expire soonest" for inner in one.inside)
+    )
+    lines = [" ".join(one.text.split()) for one in section.inside if one.tag == "li"]
+    assert [re.sub(r" h \d+ min ", " h: ", line) for line in lines] == [
+        "in 1 h: zoo 3 of t · simple",
+        "in 2 h: bee 1 of t · simple",
+        "in 3 h: dog 1 of t · simple",
+        "in 4 h: zoo 1 of u · simple",
+        "in 5 h: eel 1 of t · simple",
+    ]
+    links = [one.attributes["href"] for one in section.inside if one.tag == "a"]
+    assert links[:2] == ["/group?group=zoo", "/group?group=bee"]
+    assert links[-1] == "/expiring?within=week"
 
 
 def test_the_choice_of_another_cluster_leads_from_every_page_to_one_that_is_there(
