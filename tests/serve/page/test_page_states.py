@@ -24,6 +24,7 @@ from streaming.model.progress import PartitionProgress, Progress, Reached, Rebui
 from streaming.serve.page.assessed import group_topic_rows
 from streaming.serve.page.pages import VIEWS
 from streaming.serve.page.views.expiring import _within
+from streaming.tables.log_ends import SampleFiles
 from streaming.tables.tables import Tables
 
 BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
@@ -471,6 +472,23 @@ def test_an_offset_that_expires_in_just_a_day_does_so_within_a_day() -> None:
     now = now_ms()
     rows = pa.table({"expires_at": to_timestamps(pa.array([now + DAY_MS, now + DAY_MS + 1], pa.int64()))})
     assert len(_within(rows, now, "day")) == 1
+
+
+def test_removed_offsets_are_shown_again_without_reading_the_same_samples(
+    tables: Tables, endpoint: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = now_ms()
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    there = committed({"a": 90})
+    append(tables, there, now=now - MINUTE_MS, partitions={0: whole})
+    append(tables, dict.fromkeys(there), live=there, now=now, partitions={0: whole})
+    samples = [Sample(now - ago, "t", 0, 50, "id") for ago in (40_000, 20_000)]
+    tables.append_log_ends(rows_of([*samples, of_topic(now - 40_000, "t", "id")]))
+    doubt = "group 'a': t:0, offset 90: the log ends before it"
+    assert doubt in said(endpoint, "/removed")
+    for name in ("_whole", "batches"):
+        monkeypatch.setattr(SampleFiles, name, None)
+    assert doubt in said(endpoint, "/removed?since=day")
 
 
 def test_the_overview_has_the_five_soonest_expiries_of_groups_and_topics(
