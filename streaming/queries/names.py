@@ -28,7 +28,8 @@ _SUGGESTED_FOR: Final = 5  # names of a kind: each comparison takes up to a seco
 
 @dataclass(frozen=True)
 class KnownNames:
-    """The existing groups, and the partitions with committed offsets of each topic."""
+    """The known groups, and the known partitions of each topic: those with committed offsets, and for some
+    questions those that are assigned or were removed."""
 
     groups: frozenset[str]
     topics: Mapping[str, frozenset[int]]
@@ -203,7 +204,7 @@ class NameSearch:
                 absent.append(_written(one.topic, lacking))
                 sentences.append(
                     f"topic partition {_written(one.topic, lacking)!r} is not there: "
-                    f"committed offsets are in partitions {min(known)} to {max(known)}{so_far}"
+                    f"the lowest known partition is {min(known)}, the highest {max(known)}{so_far}"
                 )
             rest = one.partitions and (one.partitions & known) - _partitions_of(held, names)
             if nothing is not None and rest != frozenset():

@@ -139,12 +139,18 @@ class OpenTables:
         """Read the changes of a group, its rows in folded tables and the samples of its topics from memory
         from now on, or, if its changes are too many, only the changes of its offsets of `topics`; see
         `HeldChanges.of`."""
-        self._held_samples, self._held_folded = held.samples, (group, held.folded)
+        self.hold_samples(held)
+        self._held_folded = group, held.folded
         with suppress(OSError):  # no place for a temporary file: the tables are read
             for some in dict.fromkeys([(), tuple(topics)]):
                 if (rows := held.of(self.changes, group, self.newest.sequence, some)) is not None:
                     self._held[group, some] = rows
                     return
+
+    def hold_samples(self, held: HeldChanges) -> None:
+        """Hold the samples of the topics asked about, and read those that are held from memory; to be called
+        before the first question about samples."""
+        self._held_samples = held.samples
 
     def changes_of(self, groups: Sequence[str] | None, topics: Sequence[TopicPartitions] = ()) -> Queryable:
         """Return the source of the changes of groups (None: all), or of the changes of their offsets of
@@ -231,6 +237,10 @@ class Snapshot:
         """Read the changes of a group, or only the changes of `topics`, from memory from now on; see
         `OpenTables.hold`."""
         self._tables.hold(group, held, topics)
+
+    def hold_samples(self, held: HeldChanges) -> None:
+        """Read the samples of log ends from memory from now on; see `OpenTables.hold_samples`."""
+        self._tables.hold_samples(held)
 
     @property
     def complete_within_ms(self) -> int:

@@ -98,7 +98,9 @@ FOOTERS = ("as of ", "lag: ", "one line per group, topic partition ")
 """How the lines begin that stand below a table."""
 NOT_READ = "group 'billing': COORDINATOR_LOAD_IN_PROGRESS"
 SO_FAR = ", as far as has been read"
-NO_PARTITION = f"topic partition 'orders:1' is not there: committed offsets are in partitions 0 to 0{SO_FAR}"
+NO_PARTITION = (
+    f"topic partition 'orders:1' is not there: the lowest known partition is 0, the highest 0{SO_FAR}"
+)
 NO_TOPIC = f"topic 'order' is not there (no group has committed offsets of it){SO_FAR}. Did you mean orders?"
 NO_OFFSETS = ["group 'shop' has no committed offsets of these topics"]
 ANSWERS: dict[str, tuple[list[str], list[str]]] = {

@@ -415,6 +415,19 @@ def test_a_topic_that_is_only_assigned_is_found(
     assert "new" not in ended.err
 
 
+def test_partitions_that_are_only_assigned_are_not_said_to_have_committed_offsets(
+    tmp_path: Path, offsetlake: Any
+) -> None:
+    tables = new_tables(tmp_path)
+    assigned = [{"topic": "t", "topic_id": None, "subtopology": None, "partitions": [1, 2]}]
+    member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": assigned}
+    append(tables, {"g": group(members=[member])}, now=now_ms())
+    ended = offsetlake("offsets", "--topic", "t:7", "--table-root", tables.root, "--output", "json")
+    assert (ended.code, json.loads(ended.out)) == (1, [])
+    said = "offsetlake: topic partition 't:7' is not there: the lowest known partition is 1, the highest 2"
+    assert said in ended.err.splitlines()
+
+
 def test_a_history_that_begins_later_is_said(tmp_path: Path, offsetlake: Any) -> None:
     tables, minute = new_tables(tmp_path), 60_000
     first = now_ms() - 30 * minute

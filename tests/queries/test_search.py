@@ -109,7 +109,7 @@ def test_where_everything_is_there_no_names_are_read() -> None:
 
 HERE = "Did you mean"
 NO_TOPIC = " is not there (no group has committed offsets of it)"
-OUTSIDE = "is not there: committed offsets are in partitions 0 to"
+OUTSIDE = "is not there: the lowest known partition is 0, the highest"
 NONE, HAS_NONE = "has no committed offsets", "has committed offsets"
 MISSING: list[tuple[list[str], list[str], list[str], list[str], list[str]]] = [
     (["biling"], [], ["biling"], [], [f"group 'biling' is not there. {HERE} billing or billing-2?"]),

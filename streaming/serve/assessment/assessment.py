@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from streaming.assessment.assess import Facts, Terms, assess
 from streaming.assessment.explained import LAG_SECONDS_REASON, MARKERS
 from streaming.assessment.owners import with_assigned
-from streaming.common.arrays import Index, from_texts, no_rows, numbers_or, to_mask
+from streaming.common.arrays import Index, Mask, from_texts, no_rows, numbers_or, to_mask
 from streaming.common.timestamps import to_milliseconds
 from streaming.expiry.rules import RULES
 from streaming.lag.habits import Habits
@@ -62,6 +62,8 @@ WORDS: Final = {
     "rule": EXPIRY_RULES,
 }
 """The words that `Positions` refers to by index, by column."""
+
+_NOT_READ, _NO_END = map(WORDS["reason"].index, ("newer commits may be unread", "log end unknown"))
 
 Positions = Mapping[str, npt.NDArray[Any]]
 """The columns `POSITIONS` of n committed offsets, in the order of the snapshot.
@@ -109,27 +111,47 @@ class Assessment:
         return cls(snapshot=MemorySnapshot.none(), positions=_positions(no_rows(POSITIONS)), moment=0)
 
     def as_of(self, now: int) -> Self:
-        """Return the assessment at a later moment (ms): without the lag of samples that are too old by
-        then."""
+        """Return the assessment at a later moment (ms): without the lag and status of samples that are too
+        old by then."""
         if now - self._oldest_sample <= MAX_SAMPLE_AGE_MS:
             return self
-        lags = self.positions["lag"]
-        is_over = (now - self.positions["ends_as_of"] > MAX_SAMPLE_AGE_MS) & (lags != NO_LAG)
-        if not is_over.any():
-            return self
-        reason = WORDS["reason"].index("log end unknown")
-        unknown = {"lag": NO_LAG, "lag_seconds": np.nan, "status": UNKNOWN, "reason": reason, "since": NONE}
-        changed = {
-            name: fixed(np.where(is_over, value, self.positions[name]).astype(self.positions[name].dtype))
-            for name, value in unknown.items()
-        }
-        return replace(self, positions={**self.positions, **changed})
+        bare = self.uncommitted
+        has_end, bare_has_end = self._have_ends
+        return replace(
+            self,
+            positions=_as_of(self.positions, now, has_end),
+            uncommitted=replace(bare, positions=_as_of(bare.positions, now, bare_has_end)),
+        )
+
+    @property
+    def known_ends(self) -> int:
+        """The number of offsets, and of partitions without one, of which the log end is known."""
+        return sum(int(some.sum()) for some in self._have_ends)
 
     @cached_property
     def _oldest_sample(self) -> int:
-        """The moment (ms) of the oldest sample of which there is a lag; far ahead if there is none."""
-        is_known = self.positions["lag"] != NO_LAG
-        return int(np.min(self.positions["ends_as_of"], where=is_known, initial=np.iinfo(np.int64).max))
+        """The moment (ms) of the oldest sample that counts; far ahead if there is none."""
+        parts = zip((self.positions, self.uncommitted.positions), self._have_ends, strict=True)
+        return min(
+            int(np.min(one["ends_as_of"], where=some, initial=np.iinfo(np.int64).max)) for one, some in parts
+        )
+
+    @cached_property
+    def _have_ends(self) -> tuple[Mask, Mask]:
+        """Whether the log end of each offset (n), and of each partition without one (m), is known."""
+        no_end = np.isin(self.uncommitted.positions["reason"], [_NOT_READ, _NO_END])
+        return self.positions["lag"] != NO_LAG, ~no_end
+
+
+def _as_of(positions: Positions, now: int, has_end: Mask) -> Positions:
+    """Return n positions at a moment (ms), given whether the log end of each is known."""
+    is_over = has_end & (now - positions["ends_as_of"] > MAX_SAMPLE_AGE_MS)
+    unknown = {"lag": NO_LAG, "lag_seconds": np.nan, "status": UNKNOWN, "reason": _NO_END, "since": NONE}
+    changed = {
+        name: fixed(np.where(is_over, value, positions[name]).astype(positions[name].dtype))
+        for name, value in unknown.items()
+    }
+    return {**positions, **changed}
 
 
 def assessment_of(

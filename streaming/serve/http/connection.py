@@ -13,6 +13,7 @@ from streaming.serve.http.login import LOGIN
 
 _LOGIN: Final = LOGIN.encode()
 _FOLDED: Final = re.compile(rb"\n[ \t]")
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
 
 
 class Connections(Protocol):
@@ -53,11 +54,28 @@ class _Requests(h11.Connection):
                 raise h11.RemoteProtocolError("too long", error_status_hint=431)
             if _FOLDED.search(held, 0, length):
                 raise h11.RemoteProtocolError("a header over several lines")
+            event = _in_origin_form(event)
             is_login = event.method == b"POST" and event.target == _LOGIN
             longest = self._login_bytes if is_login else 0
             if any(_announces_body(name, value, longest) for name, value in event.headers):
                 raise h11.RemoteProtocolError("a body")
         return event
+
+
+def _in_origin_form(request: h11.Request) -> h11.Request:
+    """Return a request with a target like `http://host/path` as one of the path, and of this host in place of
+    the header `Host` (RFC 9112, 3.2.2)."""
+    found = _ABSOLUTE.fullmatch(request.target)
+    if found is None:
+        return request
+    host, path = found.groups()
+    headers = [(name, value) for name, value in request.headers if name != b"host"]
+    return h11.Request(
+        method=request.method,
+        target=path if path.startswith(b"/") else b"/" + path,
+        headers=[(b"host", host), *headers],
+        http_version=request.http_version,
+    )
 
 
 def _announces_body(name: bytes, value: bytes, longest: int) -> bool:

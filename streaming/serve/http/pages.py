@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from streaming.common.times import now_ms
 from streaming.serve.http.limits import HttpLimits
 from streaming.serve.http.places import Places
-from streaming.serve.http.requests import is_known, peer_of, watched
+from streaming.serve.http.requests import ANY, known_to, peer_of, watched
 from streaming.serve.page.pages import STATIC, VIEWS, Pages
 from streaming.serve.page.pages import Response as Made
 
@@ -80,8 +80,7 @@ def page_routes(pages: Pages, limits: HttpLimits, *, is_behind_proxy: bool = Fal
             return _Download(await made(request, parameters), held.pop_all().close)
 
     async def made(request: Request, parameters: dict[str, str]) -> Response:
-        known = request.headers.get("if-none-match") is not None
-        make = partial(_made, pages, request, parameters, may_be_known=known)
+        make = partial(_made, pages, request, parameters)
         tables = pages.tables_read(request.url.path, parameters)
         if tables not in limiters:
             limiters[tables] = CapacityLimiter(_AT_ONCE)
@@ -126,14 +125,20 @@ def _refused(expected: str) -> Response:
     return PlainTextResponse(text, 503, {**_HEADERS, "retry-after": str(_RETRY_S)})
 
 
-def _made(pages: Pages, request: Request, parameters: dict[str, str], *, may_be_known: bool) -> Response:
-    path, now = request.url.path, now_ms()
-    if may_be_known:
+def _made(pages: Pages, request: Request, parameters: dict[str, str]) -> Response:
+    path, now, known = request.url.path, now_ms(), known_to(request)
+    if known - {ANY}:
         etag = pages.etag(path, parameters, now)
-        if etag is not None and is_known(request, etag):
-            return Response(status_code=304, headers={**_HEADERS, "etag": etag})
+        if etag in known:
+            return _unchanged(etag)
     made = pages.respond(path, parameters, now)
+    if made.etag is not None and ANY in known:  # errors have no ETag
+        return _unchanged(made.etag)
     return _response(made, has_body=request.method != "HEAD")
+
+
+def _unchanged(etag: str) -> Response:
+    return Response(status_code=304, headers={**_HEADERS, "etag": etag})
 
 
 def _response(made: Made, *, has_body: bool) -> Response:

@@ -14,14 +14,21 @@ from streaming.common.http_values import ip_address
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
+ANY: Final = "*"
+
 _NETWORK_BITS: Final = 64  # a host has all IPv6 addresses of such a network
 _PORT: Final = re.compile(r"^(?:\[(.*)\]|([0-9.]+))(?::[0-9]+)?$")  # some proxies state it
 
 
 def is_known(request: Request, etag: str) -> bool:
-    """Return whether the client has the body with this ETag (`If-None-Match`)."""
+    """Return whether the client has the body with this ETag, or any body (`If-None-Match`, also `*`)."""
+    return not {etag, ANY}.isdisjoint(known_to(request))
+
+
+def known_to(request: Request) -> set[str]:
+    """Return the ETags of bodies that the client has; `ANY` stands for all."""
     known = ",".join(request.headers.getlist("if-none-match")).split(",")
-    return not {etag, "*"}.isdisjoint(one.strip().removeprefix("W/") for one in known)
+    return {one.strip().removeprefix("W/") for one in known} - {""}
 
 
 def peer_of(request: Request, *, is_behind_proxy: bool) -> str:

@@ -6,8 +6,9 @@ another object.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import Any, Final, Self
 
 import numpy as np
@@ -47,7 +48,7 @@ class MemorySnapshot:
     (`AssignedPartitions.named_in`).
 
     `was_observed`: the snapshot is of a past moment, around which the job was at work (None: it is the
-    newest).
+    newest). No other snapshot of this process has the same `number`.
     """
 
     progress: Progress
@@ -63,6 +64,7 @@ class MemorySnapshot:
     unnamed_topics: frozenset[int]
     end_offsets: Index
     was_observed: bool | None = None
+    number: int = field(default_factory=count().__next__, init=False)
 
     @classmethod
     def none(cls) -> Self:

@@ -20,7 +20,7 @@ from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.lag import SnapshotLagQueries
 from streaming.queries.bound.offsets import SnapshotQueries
-from streaming.serve.assessment.assessment import NO_LAG, Assessment, retention_ms_of
+from streaming.serve.assessment.assessment import Assessment, retention_ms_of
 from streaming.serve.assessment.cluster import ServedCluster
 from streaming.serve.assessment.counters import Counters
 from streaming.serve.memory.snapshot import MemorySnapshot
@@ -256,9 +256,9 @@ class Asked:
         self, make: Callable[Concatenate[Assessment, P], T], *args: P.args, **named: P.kwargs
     ) -> T:
         """Return what `make` makes of the assessment and some values, once for each assessment, and again
-        when more of its lag is too old."""
+        when more of its samples are too old."""
         newest, current = self._newest_assessment, self.assessment
-        known = None if current is newest else int((current.positions["lag"] != NO_LAG).sum())
+        known = None if current is newest else current.known_ends
         held, key = _REMEMBERED.setdefault(newest, {}), (make, known, args, tuple(named.items()))
         if key not in held:
             held[key] = make(current, *args, **named)

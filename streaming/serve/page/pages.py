@@ -272,16 +272,15 @@ class Pages:
 def _state_of(cluster: PageCluster, now: int, *, is_assessed: bool) -> str:
     """Return what changes with the content of a cluster's pages, or of those that show its assessment."""
     snapshot, within_ms = cluster.snapshot(), cluster.settings.tables.complete_within_ms
-    progress = snapshot.progress
-    about = AsOf.of(None, progress, now=now, within_ms=within_ms)
+    about = AsOf.of(None, snapshot.progress, now=now, within_ms=within_ms)
     held = [
         cluster.assessment().moment,
         int(about.is_last_known),
         len(about.completeness.outdated),
         len(cluster.failures()),
     ]
-    if not is_assessed:  # the snapshot is another object after any change, as of alerts
-        held += [progress.sequence, progress.heartbeat, id(snapshot)]
+    if not is_assessed:  # the snapshot is another one after any change, as of alerts
+        held.append(snapshot.number)
     return ".".join(map(str, held))
 
 

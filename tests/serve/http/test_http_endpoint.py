@@ -341,7 +341,8 @@ BODIES = [
 
 def test_a_request_with_a_body_gets_one_answer_and_no_other_is_read(endpoint: Opened) -> None:
     """A proxy may read it as one request, with the other as its body: nobody may answer two."""
-    for line in (b"GET /healthz HTTP/1.1", b"HEAD / HTTP/1.0", b"POST /metrics HTTP/1.1"):
+    lines = (b"GET /healthz", b"GET http://localhost/healthz", b"POST /metrics")
+    for line in (b"HEAD / HTTP/1.0", *(line + b" HTTP/1.1" for line in lines)):
         for header, body in BODIES:
             with endpoint.connect() as client:
                 client.sendall(line + b"\r\nhost: localhost\r\n" + header + b"\r\n\r\n" + body)
@@ -574,6 +575,31 @@ def test_without_a_token_only_names_of_this_machine_are_answered(endpoint: Opene
         assert status(endpoint, "evil.example", path) == 421
     assert {host: status(endpoint, host) for host in OTHERS} == dict.fromkeys(OTHERS, 421)
     assert b"--behind-proxy" in endpoint.ask("/metrics", Host="evil.example").body
+
+
+def of_target(endpoint: Opened, target: str, head: str) -> bytes:
+    """The answer to a request of a target, with some headers."""
+    with endpoint.connect() as client:
+        client.sendall(f"GET {target} HTTP/1.1\r\n{head}\r\nconnection: close\r\n\r\n".encode())
+        return ends(client)
+
+
+def test_a_target_may_be_an_address_whose_host_counts(endpoint: Opened) -> None:
+    """The header Host is ignored then (RFC 9112, 3.2.2)."""
+    wait_until(lambda: endpoint.ask("/groups").status == 200, "the first assessment")
+    for target, text in (
+        ("http://localhost:8720/healthz", b"ok\n"),
+        ("HTTPS://127.0.0.1/healthz", b"ok\n"),
+        ("http://localhost/groups?q=of-no-group", b"of-no-group"),
+        ("http://localhost", b"<h1>Overview</h1>"),
+        ("http://localhost?q=x", b"<h1>Overview</h1>"),
+    ):
+        answer = of_target(endpoint, target, "Host: evil.example")
+        assert (answer.startswith(b"HTTP/1.1 200 "), text in answer) == (True, True), target
+    for target in ("http://evil.example/healthz", "http://localhost@evil.example/healthz"):
+        assert of_target(endpoint, target, "Host: localhost").startswith(b"HTTP/1.1 421 "), target
+    for target in ("http:///healthz", "ftp://localhost/healthz", "http://localhost/none"):
+        assert of_target(endpoint, target, "Host: localhost").startswith(b"HTTP/1.1 404 "), target
 
 
 @pytest.mark.parametrize("open_to", [{"token": TOKEN}, {"behind_proxy": True}], ids=["token", "proxy"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from log_end_rows import Sample, rows_of
 from metrics_read import Maker, Read, by
-from table_batches import append, heartbeat, offset
+from table_batches import append, group, heartbeat, offset
 
 from streaming.common.times import MINUTE_MS, now_ms
 from streaming.lag.health_rules import STATUSES, UNKNOWN
@@ -103,6 +103,25 @@ def test_no_lag_is_reported_of_samples_that_are_too_old_by_now(sampled: Tables, 
     assert lags(told) == {}
     assert by(told[f"{GROUP}_topic_partition_committed_offset"], "group", "partition")["even", "0"] == 100
     assert set(told[f"{GROUP}_status"].values()) == {STATUSES.index("UNKNOWN")}
+
+
+@pytest.mark.parametrize("is_renewed", [True, False], ids=["renewed", "not renewed"])
+def test_a_partition_without_a_commit_has_no_status_of_samples_that_are_too_old_by_now(
+    sampled: Tables, is_renewed: bool
+) -> None:
+    assigned = [{"topic": "t", "topic_id": None, "partitions": [0]}]
+    member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": assigned}
+    since = NOW - 20 * MINUTE_MS
+    append(sampled, {"idle": group(source_partition=0, members=[member], source_timestamp=since)}, now=NOW)
+    live(sampled, NOW)
+    maker = Maker(sampled, NOW)
+    before = maker.source()
+    for age_ms, status in ((MAX_SAMPLE_AGE_MS, "WARNING"), (MAX_SAMPLE_AGE_MS + 1, "UNKNOWN")):
+        maker.now = NOW - 4 * MINUTE_MS + age_ms
+        live(sampled, maker.now)
+        now = maker.source()
+        told = maker.read(source=now if is_renewed else replace(now, assessment=before.assessment))
+        assert by(told[f"{GROUP}_status"], "group")["idle"] == STATUSES.index(status), age_ms
 
 
 @pytest.mark.parametrize("gap_ms", [MAX_SAMPLE_AGE_MS, MAX_SAMPLE_AGE_MS + 1], ids=["no outage", "outage"])

@@ -1,6 +1,7 @@
 """What pages say while tables are missing, empty, being read, rebuilt, or no longer written."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +22,9 @@ from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
 from streaming.common.timestamps import to_timestamps
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild, Retention
 from streaming.serve.page.assessed import group_topic_rows
+from streaming.serve.page.pages import VIEWS
 from streaming.serve.page.views.expiring import _within
+from streaming.tables.log_ends import SampleFiles
 from streaming.tables.tables import Tables
 
 BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
@@ -469,6 +472,91 @@ def test_an_offset_that_expires_in_just_a_day_does_so_within_a_day() -> None:
     now = now_ms()
     rows = pa.table({"expires_at": to_timestamps(pa.array([now + DAY_MS, now + DAY_MS + 1], pa.int64()))})
     assert len(_within(rows, now, "day")) == 1
+
+
+def test_removed_offsets_are_shown_again_without_reading_the_same_samples(
+    tables: Tables, endpoint: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = now_ms()
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    there = committed({"a": 90})
+    append(tables, there, now=now - MINUTE_MS, partitions={0: whole})
+    append(tables, dict.fromkeys(there), live=there, now=now, partitions={0: whole})
+    samples = [Sample(now - ago, "t", 0, 50, "id") for ago in (40_000, 20_000)]
+    tables.append_log_ends(rows_of([*samples, of_topic(now - 40_000, "t", "id")]))
+    doubt = "group 'a': t:0, offset 90: the log ends before it"
+    assert doubt in said(endpoint, "/removed")
+    for name in ("_whole", "batches"):
+        monkeypatch.setattr(SampleFiles, name, None)
+    assert doubt in said(endpoint, "/removed?since=day")
+
+
+def test_the_overview_has_the_five_soonest_expiries_of_groups_and_topics(
+    tables: Tables, endpoint: Opened
+) -> None:
+    """Each with the first of its moments, whatever the names and the numbers of the partitions."""
+    now = now_ms()
+    hours = {  # until each offset expires
+        ("zoo", "t", 0): 9,
+        ("zoo", "t", 1): 1,
+        ("zoo", "t", 2): 8,
+        ("zoo", "u", 0): 4,
+        ("ant", "t", 0): 7,
+        ("bee", "t", 0): 2,
+        ("cat", "t", 0): 6,
+        ("dog", "t", 0): 3,
+        ("eel", "t", 0): 5,
+    }
+    retention = Retention(
+        retention_ms=DAY_MS, check_interval_ms=MINUTE_MS, source="broker", read_at=now, known_since=now
+    )
+    batch: Batch = {
+        key: offset(source_partition=0, commit_timestamp=now - DAY_MS + ahead * HOUR_MS + HOUR_MS // 2)
+        for key, ahead in hours.items()
+    }
+    batch |= {name: group(source_partition=0, protocol_type="") for name, _, _ in hours}
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, batch, now=now, partitions={0: whole}, retention=retention)
+    shows(endpoint, "/", "zoo")
+    page = HtmlPage.of(endpoint.ask("/").body)
+    (section,) = (
+        one
+        for one in page.all("section")
+        if any(inner.tag == "h2" and inner.text == "Expire soonest" for inner in one.inside)
+    )
+    lines = [" ".join(one.text.split()) for one in section.inside if one.tag == "li"]
+    assert [re.sub(r" h \d+ min ", " h: ", line) for line in lines] == [
+        "in 1 h: zoo 3 of t · simple",
+        "in 2 h: bee 1 of t · simple",
+        "in 3 h: dog 1 of t · simple",
+        "in 4 h: zoo 1 of u · simple",
+        "in 5 h: eel 1 of t · simple",
+    ]
+    links = [one.attributes["href"] for one in section.inside if one.tag == "a"]
+    assert links[:2] == ["/group?group=zoo", "/group?group=bee"]
+    assert links[-1] == "/expiring?within=week"
+
+
+def test_the_choice_of_another_cluster_leads_from_every_page_to_one_that_is_there(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """From the pages of a group, an offset or a topic, and their errors, to a list."""
+    fill(tables)
+    other = new_tables(tmp_path / "other")
+    now = now_ms()
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(other, {"h": group(source_partition=0)}, now=now, partitions={0: whole})
+    with opened({"one": tables.root, "two": other.root}) as endpoint:
+        for cluster in ("one", "two"):
+            shows(endpoint, f"/groups?cluster={cluster}", "Complete.")
+        single = [*OF_ONE, "/offset/history?group=g&topic=t&partition=0"]
+        addresses = [*LISTS, "/clusters", *single, *(f"{one}&group=none&topic=none" for one in single)]
+        for address in addresses:
+            page = HtmlPage.of(endpoint.ask(address).body)
+            (form,) = (one for one in page.all("form") if one.attributes.get("class") == "clusters")
+            assert form.attributes["method"] == "get"
+            assert endpoint.ask(f"{form.attributes['action']}?cluster=two").status == 200, address
+        assert {address.partition("?")[0] for address in addresses} == set(VIEWS)
 
 
 def test_clusters_have_their_own_numbers_and_one_that_cannot_be_read_says_why(

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -20,7 +21,7 @@ from table_batches import heartbeat
 from streaming.common.arrays import from_texts
 from streaming.common.partitions import offsets_partitions
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
-from streaming.serve.page.asked import fingerprint
+from streaming.serve.page.asked import PageCluster, fingerprint
 from streaming.serve.page.cells import span
 from streaming.serve.page.pages import VIEWS
 
@@ -790,6 +791,31 @@ def test_what_a_client_has_is_not_sent_again_until_it_changes(
         assert not any(map(is_known, known))
     with opened(world.tables, every_s=600) as another:  # another process: another assessment, and counters
         assert another.ask("/groups").headers["etag"] != tags["/groups"]
+
+
+def test_a_client_that_has_any_body_gets_errors_and_no_page(endpoint: Opened) -> None:
+    """There is no body of an error that it could have (RFC 9110, 13.1.2)."""
+    for address in ("/groups", "/groups.json", "/group/history?group=billing"):
+        answer = endpoint.ask(address, if_none_match="*")
+        assert (answer.status, answer.body) == (304, b""), address
+        assert "etag" in answer.headers
+    for address, status in (
+        ("/group?group=nobody", 404),
+        ("/group.json?group=nobody", 404),
+        ("/groups?sort=nothing", 400),
+        ("/groups?cluster=none", 404),
+    ):
+        answer = endpoint.ask(address, if_none_match="*")
+        assert (answer.status, answer.body) == (status, endpoint.ask(address).body), address
+
+
+def test_each_snapshot_makes_another_page(endpoint: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it lies in memory where one before it was."""
+    pages, now = endpoint.telling.pages, now_ms()
+    first = pages.clusters[0].snapshot()
+    monkeypatch.setattr(PageCluster, "snapshot", lambda _: replace(first))
+    tags = [pages.etag("/status", {}, now) for _ in range(100)]
+    assert len(set(tags)) == len(tags)
 
 
 def test_a_page_is_another_one_after_ten_seconds(endpoint: Opened) -> None:

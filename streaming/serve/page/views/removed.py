@@ -46,6 +46,7 @@ def _removed(asked: Asked) -> Document:
     since = asked.now - SINCE[asked.word("since", tuple(SINCE), "week")]
 
     def ask(tables: AskedTables) -> Document:
+        tables.at.hold_samples(asked.cluster.held)
         found = removed(tables.at, since=since)
         rows = having(found.rows, "group", asked.text("q"))
         if cause := asked.word("cause", CAUSES):
