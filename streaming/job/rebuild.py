@@ -21,6 +21,7 @@ from streaming.job.topic.reasons import RebuildNeededError, TopicNow, reason_to_
 from streaming.model.errors import MisuseError, OffsetlakeError
 from streaming.model.progress import Progress
 from streaming.model.schemas import CHANGES
+from streaming.spark.checkpoint import Checkpoint, DamagedCheckpointError
 from streaming.state.stored import STATE_FORMAT
 from streaming.tables.tables import Tables, TablesMissingError
 
@@ -94,7 +95,7 @@ def _refuse_foreign(reader: TopicReader, *generations: int) -> None:
     """Raise `MisuseError` if one of these checkpoints is of other tables: a rebuild would delete it."""
     for generation in generations:
         checkpoint = reader.checkpoint(generation)
-        query_id = checkpoint.query_id()
+        query_id = _query_of(checkpoint)
         if query_id is None or (not checkpoint.has_batches() and _may_be_begun(reader.tables, generation)):
             continue
         if not (_is_written_by(query_id, reader.tables) or _is_aside_by(query_id, reader.tables)):
@@ -104,6 +105,14 @@ def _refuse_foreign(reader: TopicReader, *generations: int) -> None:
                 "these tables another checkpoint (--checkpoint), also for `offsetlake run`; or delete that "
                 "folder if its tables no longer exist."
             )
+
+
+def _query_of(checkpoint: Checkpoint) -> str | None:
+    """Return the query that can continue from a checkpoint, if any."""
+    try:
+        return checkpoint.query_id()
+    except DamagedCheckpointError:
+        return None
 
 
 def _may_be_begun(live: Tables, generation: int) -> bool:
@@ -134,10 +143,10 @@ def _is_written_by(query_id: str, tables: Tables) -> bool:
 
 
 def _is_aside_by(query_id: str, live: Tables) -> bool:
-    """Whether a query has written to the tables that a rebuild fills; true if these cannot be read, since
-    they may be partly deleted."""
+    """Whether a query has written to the tables that a rebuild fills; true if these cannot be read twice,
+    since they may be partly deleted."""
     try:
-        return _is_written_by(query_id, live.aside())
+        return retried(OffsetlakeError, lambda: _is_written_by(query_id, live.aside()), attempts=2)
     except OffsetlakeError:
         return True
 
@@ -219,13 +228,20 @@ def _taken_up(reader: TopicReader, live: Tables, generation: int, topic: TopicNo
     """
     checkpoint, found = reader.checkpoint(generation), _progress_if_readable(live.aside())
     is_ours = found.generation == generation and found.state_format == STATE_FORMAT
-    if is_ours and is_pair(found, checkpoint):
+    if is_ours and _may_continue(found, checkpoint):
         reason = reason_to_rebuild(found, topic)
         if reason is None:
             return found
         _log.info("%s. The interrupted rebuild starts over.", reason)
     _delete_aside(reader, generation)
     return Progress(generation=generation)
+
+
+def _may_continue(found: Progress, checkpoint: Checkpoint) -> bool:
+    try:
+        return is_pair(found, checkpoint)
+    except DamagedCheckpointError:
+        return False
 
 
 def _progress_if_readable(tables: Tables) -> Progress:

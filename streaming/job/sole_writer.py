@@ -36,6 +36,10 @@ _LONG_SILENT_MS: Final = 10 * MINUTE_MS
 
 _ASK_EVERY_S: Final = 1.0
 
+_UNLOCKED: Final = "-unlocked-"
+"""In the name of a job that could not lock the table root: also jobs that can, as on the machine that an NFS
+mount comes from, wait for its signs."""
+
 _END_LIMIT_S: Final = 15.0
 
 
@@ -50,20 +54,20 @@ def sole_writer(
     """Be the only writer of the tables until the end of the block; yields its name in them.
 
     Raises `MisuseError` if another job is at work, or is starting. To find that out takes up to three
-    heartbeats of that job where the table root cannot be locked (a URL; a folder for which `sole_job` said so
-    with `is_locked`) and the job before did not end by itself; `waiting` says so.
+    heartbeats of that job where one of both cannot lock the table root (a URL; a folder for which `sole_job`
+    says so with `is_locked`) and that job did not end by itself; `waiting` says so.
     """
     tables = Tables(settings.tables.root, settings.tables.storage_options)
     changes = tables.delta_if_any("changes")
     before = "" if changes is None else name_in(changes, WRITER)
     is_unlocked = not (is_locked and is_local(tables.root))
-    if changes is not None and before and is_unlocked:
+    if changes is not None and before and (is_unlocked or _UNLOCKED in before):
         found = tables.signs_of_work()
         if now_ms() - (max(found) or changes.metadata().created_time) <= _LONG_SILENT_MS:
             limit_s = _BEATS * _heartbeat_every_ms(before, settings) / 1_000
             with waiting(f"finding out whether another job writes to {tables.root} ({limit_s:g} s)"):
                 _refuse_if_at_work(tables, found, limit_s, stop)
-    name = f"{uuid4().hex}-{settings.job.heartbeat_every_ms}"
+    name = f"{uuid4().hex}{_UNLOCKED if is_unlocked else '-'}{settings.job.heartbeat_every_ms}"
     if stop.is_set():  # perhaps another job is at work
         yield name
         return

@@ -184,10 +184,8 @@ def _of_spark(settings: Settings) -> Iterator[str]:
 
 
 def _place(location: str) -> str:
-    """Return one name for all the names of a location. Capitals in schemes do not count, and delta-rs and
-    Hadoop read `//` in a path as `/`."""
-    scheme, mark, rest = location.partition("://")
-    scheme, rest = (scheme.lower(), rest) if mark else ("", location)
+    """Return one name for all the names of a location: delta-rs and Hadoop read `//` in a path as `/`."""
+    scheme, rest = location.split("://", 1) if "://" in location else ("", location)
     rest = re.sub("/+", "/", rest)
     if scheme in ("", "file"):
         return str(Path(rest).resolve())

@@ -260,6 +260,9 @@ class Location(Kind):
             return _NO_NUL
         if value.startswith("file:") and not value.startswith("file:///"):
             return "a folder or a URL; URLs of folders begin with file:///"
+        scheme, mark, _ = value.partition("://")
+        if mark and scheme != scheme.lower():  # FILE:///x would count as a place that cannot be locked
+            return "a folder or a URL without capitals before ://"
         if _ESCAPED.search(value):  # delta-rs reads %20 as a space, Hadoop as it is
             return "a folder or a URL without % before two hexadecimal digits"
         if http_values.is_plain_place(value):

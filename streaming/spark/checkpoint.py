@@ -4,12 +4,22 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from streaming.model.errors import OffsetlakeError
+from streaming.spark.java_errors import kind_and_message
 
 STATE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """The Spark setting that is the number of state partitions."""
+
+
+_CHECKSUM: Final = "ChecksumException"
+"""Hadoop's exception for a file that differs from its checksum."""
+
+
+class DamagedCheckpointError(OffsetlakeError):
+    """A file of the checkpoint is cut off or was changed, as after a loss of power: no query continues."""
 
 
 def state_partitions(spark: SparkSession) -> int:
@@ -36,7 +46,13 @@ class Checkpoint:
     def query_id(self) -> str | None:
         """Return the id of the query of the checkpoint; None if there is no checkpoint yet."""
         text = self._read("metadata")
-        return None if text is None else json.loads(text)["id"]
+        if text is None:
+            return None
+        try:
+            found: str = json.loads(text)["id"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged("metadata", repr(text[:100])) from error
+        return found
 
     def has_batches(self) -> bool:
         """Return whether any batch was completed."""
@@ -52,7 +68,7 @@ class Checkpoint:
         try:
             return int(json.loads(text.splitlines()[1])["conf"][STATE_PARTITIONS])
         except (IndexError, KeyError, ValueError) as error:
-            raise self._not_noted(f"offsets/{newest}", text) from error
+            raise self._damaged(f"offsets/{newest}", repr(text[:100])) from error
 
     def versions_to_replay(self) -> int:
         """Return the number of state versions that a start replays on top of a snapshot: the maximum over all
@@ -84,7 +100,7 @@ class Checkpoint:
         try:
             ends = json.loads(text.splitlines()[2])[topic]
         except (IndexError, KeyError, ValueError) as error:
-            raise self._not_noted(f"offsets/{batch_id}", text) from error
+            raise self._damaged(f"offsets/{batch_id}", repr(text[:100])) from error
         return {int(partition): offset for partition, offset in ends.items()}
 
     def end(self, topic: str) -> dict[int, int]:
@@ -92,9 +108,9 @@ class Checkpoint:
         newest = max(self._numbers("commits"), default=None)
         return {} if newest is None else self.positions(newest, topic)
 
-    def _not_noted(self, file: str, text: str) -> OffsetlakeError:
-        return OffsetlakeError(
-            f"checkpoint {self.path}: expected what Spark notes of a batch in {file}, found {text[:100]!r}. "
+    def _damaged(self, file: str, found: str) -> DamagedCheckpointError:
+        return DamagedCheckpointError(
+            f"checkpoint {self.path}: expected the file {file} as Spark has written it, found {found}. "
             "`offsetlake rebuild` creates a new checkpoint and keeps the tables."
         )
 
@@ -120,5 +136,9 @@ class Checkpoint:
         try:
             text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
             return text
+        except Py4JJavaError as error:
+            if kind_and_message(error)[0] != _CHECKSUM:
+                raise
+            raise self._damaged(name, "another checksum") from error
         finally:
             stream.close()

@@ -392,6 +392,13 @@ def test_dropped_offsets_are_reported_once_per_group_and_counted(lake: Lake) -> 
     (opened,) = lake.evaluate()
     assert (opened.rule, opened.finding.severity) == (OFFSET_EXPIRED.id, "critical")
     assert (opened.finding.facts["offsets"], opened.finding.facts["committed_offset"]) == (2, 100)
+    at = opened.finding.facts["dropped_at"]
+    assert f"has dropped 2 committed offsets, one of them (orders-1 at offset 100) at {at}; " in summary(
+        opened
+    )
+    unknown = opened.finding.facts | {"committed_offset": None, "dropped_at": None}
+    bare = replace(opened, finding=replace(opened.finding, facts=unknown))
+    assert "has dropped 2 committed offsets, one of them (orders-1); consumers" in summary(bare)
     assert lake.evaluate() == []
     lake.pass_time(20 * HOUR)
     lake.drop("billing", ("orders", 2), cause=EXPIRED)

@@ -23,6 +23,7 @@ from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress, Reached
 from streaming.model.schemas import CHANGES
+from streaming.spark.checkpoint import DamagedCheckpointError
 from streaming.tables.tables import Tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -268,7 +269,20 @@ def test_a_lost_checkpoint_is_recreated_on_request(make_job: JobFactory, tmp_pat
     with pytest.raises(MisuseError, match=r"checkpoint/0/state.* A checkpoint cannot be moved"):
         moved.run_once()
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 2)])
+    for generation, files in enumerate(
+        ({"metadata": ""}, {"metadata": "{}", ".metadata.crc": "crc\0 of other bytes"})
+    ):
+        folder = Path(job.settings.job.checkpoint, str(generation))
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    with pytest.raises(
+        DamagedCheckpointError, match="expected the file metadata as Spark has written it, found ''"
+    ):
+        job.run_once()
     with job.reader(threading.Event()) as reader:
+        with pytest.raises(DamagedCheckpointError, match="another checksum"):
+            reader.checkpoint(1).query_id()
         rebuild_as_asked(reader)
     assert committed(job) == {"a": 2}
     kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 3)])

@@ -273,6 +273,17 @@ def test_in_a_folder_without_locks_a_second_job_is_refused(tmp_path: Path) -> No
     third.end()
 
 
+def test_a_job_that_can_lock_the_folder_is_refused_while_one_that_could_not_is_at_work(
+    tmp_path: Path,
+) -> None:
+    """As on the machine that an NFS mount without locks comes from."""
+    first, second = Start(Tables(str(tmp_path)), is_locked=False), Start(Tables(str(tmp_path)))
+    tables = first.begin()
+    with at_work(tables), pytest.raises(MisuseError, match="another job is writing to the tables under"):
+        second.begin()
+    first.end()
+
+
 def test_tables_that_do_not_exist_yet_have_one_writer(object_store: ObjectStore) -> None:
     root = object_store.new_root()
     first, second = (Start(object_store.tables(root)) for _ in range(2))

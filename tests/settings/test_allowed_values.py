@@ -137,6 +137,8 @@ def test_a_place_with_a_secret_in_it_is_refused_and_not_shown(setting: str, url:
         ("file:/data", "begin with file:///"),
         ("file:data", "begin with file:///"),
         ("/a%20b", "without % before"),
+        ("FILE:///data", "without capitals before ://"),
+        ("S3://lake", "without capitals before ://"),
     ],
 )
 @pytest.mark.parametrize("setting", ["tables.root", "job.checkpoint"])

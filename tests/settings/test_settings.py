@@ -363,12 +363,12 @@ MISTAKES_OF_JOB = {
         'tables.root = "s3://lake/offsets"\njob.checkpoint = "s3a://lake/offsets/checkpoint"',
         "overlap",
     ),
-    "the same folder with a scheme in capitals": (
-        'tables.root = "FILE:///srv/lake"\njob.checkpoint = "/srv//lake/checkpoint"',
+    "the same folder with a scheme": (
+        'tables.root = "file:///srv/lake"\njob.checkpoint = "/srv//lake/checkpoint"',
         "overlap",
     ),
-    "the same place in S3 with more slashes and capitals": (
-        'tables.root = "S3://lake//offsets/"\njob.checkpoint = "s3a://lake/offsets///checkpoint"',
+    "the same place in S3 with more slashes": (
+        'tables.root = "s3://lake//offsets/"\njob.checkpoint = "s3a://lake/offsets///checkpoint"',
         "overlap",
     ),
     "a checkpoint on S3 in the words of the tables": (

@@ -140,11 +140,20 @@ def _judge_offset_expired(view: RuleContext) -> Judgement:
     )
 
 
+def _sentence_of_drop(finding: Finding) -> str:
+    """The offset is unknown if no commit could be read, the time if a rebuild found the drop."""
+    offset = "" if finding.facts["committed_offset"] is None else " at offset {committed_offset}"
+    time = "" if finding.facts["dropped_at"] is None else " at {dropped_at}"
+    return (
+        f"{{subject}}: the broker has dropped {{offsets}}, one of them ({{place}}{offset}){time}; "
+        "consumers continue at auto.offset.reset"
+    )
+
+
 OFFSET_EXPIRED: Final = AlertRule(
     id="offset_expired",
     judge=_judge_offset_expired,
-    sentence="{subject}: the broker has dropped {offsets}, the last one "
-    "({place} at offset {committed_offset}) at {dropped_at}; consumers continue at auto.offset.reset",
+    sentence=_sentence_of_drop,
 )
 
 
