@@ -29,9 +29,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 COMMANDS = [
-    *(pytest.param(one, marks=pytest.mark.more) for one in ("groups --list", "status", "alerts")),
+    *(
+        pytest.param(one, marks=pytest.mark.more)
+        for one in ("groups --list", "status", "alerts", "decode {records}")
+    ),
     "offsets --output document",
-    "decode {records}",
     "--help",
     "sql MUCH --output json",
     "metrics --config {much}",

@@ -60,6 +60,7 @@ def appended_by(tables: Tables, clock: int, number: int, record_time: int = NOW)
 # --- a clock that is ahead -------------------------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_a_round_a_year_ahead_trims_no_history_and_the_next_one_works(tables: Tables) -> None:
     a_week(tables)
     before = answers(tables)

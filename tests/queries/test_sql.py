@@ -45,7 +45,7 @@ def test_live_views_are_ahead_of_the_folded_tables(tables: Tables) -> None:
     assert run_sql(tables, counts).rows.to_pylist() == [{"folded": 2, "live": 1}]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(history=st.lists(st.tuples(BATCHES, st.booleans()), max_size=4))
 def test_live_views_hold_what_the_tables_read_now_and_at_a_past_moment(
     history: list[tuple[Batch, bool]], tmp_path_factory: pytest.TempPathFactory

@@ -181,9 +181,8 @@ def facts(tables: Tables, file: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [(one.path_in_schema, one.physical_type, one.encodings, one.compression) for one in columns]
 
 
-@pytest.mark.parametrize(
-    "is_killed", [True, pytest.param(False, marks=pytest.mark.more)], ids=["killed", "an error"]
-)
+@pytest.mark.more
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "an error"])
 def test_of_an_attempt_that_dies_with_its_files_written_nothing_is_committed(
     world: Query, is_killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ STEPS = st.builds(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=1, max_size=7), moments=st.lists(st.integers(-10, 10), max_size=3))
 def test_any_moment_equals_a_replay_up_to_it(
     steps: list[Step], moments: list[int], tmp_path_factory: pytest.TempPathFactory

@@ -80,8 +80,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("bounds", "passes"),
     [
         ({}, 1),
-        ({"_PORTION_BYTES": 1}, 1),  # each bucket a portion
-        ({"_HELD_BYTES": 4_000}, 2),
+        pytest.param({"_PORTION_BYTES": 1}, 1, marks=pytest.mark.more),  # each bucket a portion
+        pytest.param({"_HELD_BYTES": 4_000}, 2, marks=pytest.mark.more),
         ({"_HELD_BYTES": 4_000, "_PORTION_BYTES": 1, "_SPLIT_BYTES": 1, "_FEW_BYTES": 0}, 2),
         ({"_HELD_BYTES": 1}, 16),  # every bucket is larger than may be held
     ],
@@ -111,7 +111,7 @@ def test_a_divided_fold_is_one_commit_of_what_a_replay_gives(
     assert len(rows_of_files(tables)) == folding.BUCKETS
 
 
-@pytest.mark.parametrize("parts", [1, 3, 16])
+@pytest.mark.parametrize("parts", [3, *(pytest.param(one, marks=pytest.mark.more) for one in (1, 16))])
 def test_a_fold_by_other_processes_is_one_commit_of_what_a_replay_gives(tables: Tables, parts: int) -> None:
     """A batch that comes meanwhile is not in it."""
     meanwhile: Batch = {(NAMES[0], "t", 1): offset(committed_offset=9), NAMES[1]: None}

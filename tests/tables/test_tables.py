@@ -41,7 +41,7 @@ from streaming.tables.storage_errors import TablesUnreachableError
 from streaming.tables.tables import Tables, TablesMissingError
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     history=st.lists(st.tuples(BATCHES, st.booleans()), max_size=6),
     asked=st.lists(GROUP_IDS, max_size=2),

@@ -116,6 +116,7 @@ def offsets_of(tables: Tables, *, as_of: int | None = None) -> dict[str, int]:
     return {row["group"]: row["committed_offset"] for row in rows}
 
 
+@pytest.mark.more
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.slow
