@@ -248,8 +248,7 @@ class SnapshotLagQueries:
         since: int,
         until: int | None = None,
     ) -> Answer:
-        end = self.at.moment if until is None else until
-        return self.rewinds_among(self.at.rewinds(groups, topics, since=since, until=end), groups)
+        return self.rewinds_among(self.at.rewinds(groups, topics, since=since, until=until), groups)
 
     def rewinds_among(self, rows: pa.Table, groups: Sequence[str] | None = None) -> Answer:
         """Return the rewinds among commits of lower offsets (schema `REWINDS`) of groups (None: all): those
