@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -109,6 +110,10 @@ class AskedSnapshot:
     def topics(self) -> "list[TopicPartitions]":
         """The selected topics; empty: all."""
         return self.search.topics
+
+    def until(self, moment: datetime | None) -> int:
+        """Return the end of a time in ms; None: now, and all batches."""
+        return self.lag.end(self.question.asking.now) if moment is None else to_ms(moment)
 
     def start_of_history(self, since: int) -> list[str]:
         """Return a remark if changes since a moment (ms) are not kept."""

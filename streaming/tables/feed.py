@@ -422,6 +422,19 @@ def keys_in(changes: Queryable, groups: Sequence[str] | None, *, up_to: int) -> 
     return rows.cast(pa.schema(KEY))
 
 
+def names_in(changes: Queryable, of: str, *, up_to: int) -> list[str]:
+    """Read the distinct names in a column of changes (`of`: group or topic) up to a sequence."""
+    rows = select(
+        f"""
+        SELECT DISTINCT "{of}" FROM changes
+        WHERE "kind" IN ('offset', 'group') AND "{of}" IS NOT NULL AND "sequence" <= {up_to}
+        """,
+        changes=changes,
+    )
+    found: list[str] = rows[of].to_pylist()
+    return found
+
+
 def last_written(changes: Queryable, moment: int) -> int:
     """Return the highest sequence of changes written at or before a moment (ms); 0: there are none."""
     sql = f'SELECT max("sequence") AS "last" FROM changes WHERE {written_until(moment)}'

@@ -29,6 +29,7 @@ from streaming.tables.feed import (
     groups_between,
     keys_in,
     last_written,
+    names_in,
     partitions_assigned,
     partitions_committed,
     partitions_in,
@@ -412,6 +413,10 @@ class Snapshot:
         reads += [] if among == "groups" else [self._keys_of("offsets")]
         reads += [self._keys_in_changes] if among == "history" else []
         return pa.concat_tables([_of(groups, read) for read in reads])
+
+    def changed_names(self, of: str) -> list[str]:
+        """Read the distinct names in a column of changes (`of`: group or topic), in no order."""
+        return names_in(self._changes, of, up_to=self.progress.sequence)
 
     def drops(self, cause: str, *, after: int) -> pa.Table:
         """Read the offsets (schema `DROPS`) removed for a cause by changes after a sequence."""

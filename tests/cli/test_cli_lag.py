@@ -27,7 +27,8 @@ from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.cli.answering import recreated_topics
 from streaming.cli.watching import fitting
-from streaming.common.times import MINUTE_MS, iso, now_ms
+from streaming.common.times import MINUTE_MS, from_ms, iso, now_ms
+from streaming.queries.lag import LagQueries
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 RECREATED = "the topic was recreated after the commit: the offset belongs to another log"
@@ -442,6 +443,22 @@ def test_a_history_that_begins_later_is_said(tmp_path: Path, offsetlake: Any) ->
     ended = offsetlake("history", *asked, "10m", "--every", "5m")
     nothing = "offsetlake: group 'brief' has no committed offsets at these moments"
     assert (ended.code, ended.err.splitlines()) == (0, [nothing])
+
+
+@pytest.mark.parametrize("until", [[], ["--until", "now"]], ids=["by default", "now"])
+def test_until_now_includes_the_newest_batch_of_a_job_whose_clock_is_ahead(
+    tmp_path: Path, offsetlake: Any, until: list[str]
+) -> None:
+    tables, ahead = new_tables(tmp_path), now_ms() + 10 * MINUTE_MS
+    append(tables, {("g", "t", 0): offset(commit_timestamp=ahead), "g": group()}, now=ahead)
+    asked = ("g", "--since", "1h", *until, "--table-root", tables.root, "--output", "json")
+    for more in (["history"], ["history", "--every", "5m"], ["health"]):
+        ended = offsetlake(*more, *asked)
+        found = ended.code, len(json.loads(ended.out)), "has no committed" in ended.err
+        assert found == (0, 1, False), more
+    queries, since = LagQueries(tables), from_ms(ahead - MINUTE_MS)
+    assert len(queries.lag_over_time(["g"], since=since, every_ms=1_000_000).rows) == 1
+    assert len(queries.health_changes(["g"], since=since).rows) == 1
 
 
 @pytest.mark.parametrize("since", [[], ["--since", "3s"]], ids=["now", "since"])

@@ -276,6 +276,18 @@ def test_a_topic_recreated_is_no_rewind(
     assert len(asked_of) == (before is None)  # ids that are known decide
 
 
+def test_a_time_until_now_ends_later_only_if_the_clock_of_the_job_is_ahead(tmp_path: Path) -> None:
+    tables = new_tables(tmp_path)
+    append(tables, {("g", "t", 0): offset()}, now=T0)
+
+    def end(now: int, opened: int) -> int:
+        return tables.ask(lambda at: lag.SnapshotLagQueries(at).end(now), now=opened)
+
+    assert end(T0 - M, T0 - S) == T0
+    assert end(T0 - M, T0) == T0 - M
+    assert end(T0 + M, T0 + M) == T0 + M
+
+
 def test_positions_of_a_past_moment_can_be_put_back(queries: LagQueries) -> None:
     patient = replace(queries, max_age_ms=100 * 365 * DAY_MS)
     rows = patient.restore(["dead", "back"], as_of=at(5.5)).rows.to_pylist()

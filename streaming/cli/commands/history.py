@@ -124,11 +124,11 @@ def history(
 def _print_series(question: Question, times: tuple[datetime, datetime | None, int], output: Output) -> int:
     """Print committed offsets and their lag from one moment to another (None: now), at an interval in ms."""
     since, until, every_ms = times
-    start, end = to_ms(since), question.asking.now if until is None else to_ms(until)
+    start = to_ms(since)
 
     def series(asked: AskedSnapshot) -> tuple["pa.Table", Found, list[str]]:
         answer = asked.lag.lag_over_time(
-            asked.groups, asked.topics, since=start, until=end, every_ms=every_ms
+            asked.groups, asked.topics, since=start, until=asked.until(until), every_ms=every_ms
         )
         then = " at these moments"
         found = asked.answered(answer.rows, answer.as_of, nothing="committed offsets", when=then)

@@ -26,6 +26,8 @@ from streaming.common.times import parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
 
     from streaming.settings.model import Settings
@@ -182,8 +184,8 @@ def health(
     settings = settings_of(config, table_root=table_root, cluster=cluster)
     among: Literal["history", "live"] = "history" if first else "live"
     question = Question.of(settings, asking, groups, topics, among=among, has_assigned=True)
-    start, end = to_ms(first), asking.now if last is None else to_ms(last)
-    answer = _health if start is None else partial(_health_changes, since=start, until=end)
+    start = to_ms(first)
+    answer = _health if start is None else partial(_health_changes, since=start, until=last)
     rows, found, remarks = question.ask(answer)
     form = forms.STATUS_CHANGES if first else forms.HEALTH
     found.show(_of_status(rows, wanted), output, form)
@@ -196,8 +198,11 @@ def _health(asked: AskedSnapshot) -> tuple["pa.Table", Found, list[str]]:
     return answer.rows, found.with_sampled_ends(answer.rows, asked.lag.max_age_ms), []
 
 
-def _health_changes(asked: AskedSnapshot, *, since: int, until: int) -> tuple["pa.Table", Found, list[str]]:
-    answer = asked.lag.health_changes(asked.groups, asked.topics, since=since, until=until)
+def _health_changes(
+    asked: AskedSnapshot, *, since: int, until: "datetime | None"
+) -> tuple["pa.Table", Found, list[str]]:
+    until_ms = asked.until(until)
+    answer = asked.lag.health_changes(asked.groups, asked.topics, since=since, until=until_ms)
     nothing, then = "committed offsets", " at these moments"
     found = asked.answered(answer.positions, answer.as_of, nothing=nothing, when=then)
     return answer.rows, found, asked.start_of_history(since)

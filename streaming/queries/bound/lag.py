@@ -248,8 +248,7 @@ class SnapshotLagQueries:
         since: int,
         until: int | None = None,
     ) -> Answer:
-        end = self.at.moment if until is None else until
-        return self.rewinds_among(self.at.rewinds(groups, topics, since=since, until=end), groups)
+        return self.rewinds_among(self.at.rewinds(groups, topics, since=since, until=until), groups)
 
     def rewinds_among(self, rows: pa.Table, groups: Sequence[str] | None = None) -> Answer:
         """Return the rewinds among commits of lower offsets (schema `REWINDS`) of groups (None: all): those
@@ -312,6 +311,15 @@ class SnapshotLagQueries:
 
     # ---------------------------------------------------------------------------------------------------
 
+    def end(self, now: int) -> int:
+        """Return the last moment (ms) of a time until now: if the job's clock is ahead, that of its last
+        heartbeat, so that the newest batches are within the time.
+
+        (A heartbeat after `now` is no sign of that if the tables were opened still later.)
+        """
+        heartbeat = self.at.progress.heartbeat
+        return heartbeat if heartbeat > self.at.moment and not self.at.is_past else now
+
     def assessed(
         self, facts: Facts, groups: Sequence[str] | None, topics: Sequence[TopicPartitions]
     ) -> Answer:
@@ -366,8 +374,8 @@ class SnapshotLagQueries:
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
-        """Return regular moments (ms) from `since` to `until`, inclusive."""
-        end = self.at.moment if until is None else until
+        """Return regular moments (ms) from `since` to `until` (None: `end`), inclusive."""
+        end = self.end(self.at.moment) if until is None else until
         if end < since:
             raise MisuseError(
                 f"until: expected a time after {iso(since)}, found {iso(end)}, which is before it."

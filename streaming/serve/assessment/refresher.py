@@ -77,6 +77,11 @@ class Refresher(OnDemand):
             self._asked_at = monotonic()
             self.changed.notify_all()
 
+    @property
+    def newest(self) -> Assessment:
+        """The newest assessment, without waiting; also after it has expired."""
+        return self._assessment
+
     def current(self, *, until: float | None = None) -> Assessment:
         """Return the newest assessment, empty once it has expired. After a long time without requests, wait
         for a new one, once and at most 20 s, or `until` a moment (monotonic)."""

@@ -81,7 +81,7 @@ def page_routes(pages: Pages, limits: HttpLimits, *, is_behind_proxy: bool = Fal
 
     async def made(request: Request, parameters: dict[str, str]) -> Response:
         make = partial(_made, pages, request, parameters)
-        tables = pages.tables_read(request.url.path, parameters)
+        tables = pages.tables_read(request.url.path, parameters, now_ms())
         if tables not in limiters:
             limiters[tables] = CapacityLimiter(_AT_ONCE)
         found = await _unless_gone(request, make, limiters[tables])

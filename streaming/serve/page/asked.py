@@ -4,10 +4,9 @@ import hashlib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from threading import Lock
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from urllib.parse import urlencode
@@ -141,6 +140,8 @@ class Asked:
     cluster: PageCluster
     now: int
     clusters: Sequence[PageCluster] = ()
+    _found: dict[str, str] = field(default_factory=dict, init=False)
+    """Names by the parameters that have their SHA-256."""
 
     # --- parameters ------------------------------------------------------------------------------------
 
@@ -164,21 +165,29 @@ class Asked:
         return int(text)
 
     def name(self, parameter: str, known: Callable[[], Sequence[str]]) -> str:
-        """Return a name of a group or topic: in full, or by its SHA-256 among the `known` names and all names
-        of the history."""
+        """Return a name of a group or topic: in full, or by its SHA-256 among the `known` names, which are
+        those of now, and all names of the history."""
         if parameter in self.parameters:
             return self.parameters[parameter]
+        if parameter not in self._found:
+            self._found[parameter] = self._find_name(parameter, known)
+        return self._found[parameter]
+
+    def _find_name(self, parameter: str, known: Callable[[], Sequence[str]]) -> str:
         wanted = self.text(f"{parameter}_sha256")
-        names = chain(known(), self._names_of_history(parameter)) if wanted else ()
-        found = next((name for name in names if fingerprint(name) == wanted), None)
+        found = _named(wanted, known()) if wanted else None
+        if wanted and found is None:
+            found = self._named_in_history(parameter, wanted)
         if found is None:
             raise NotFoundError(f"{self.path}: expected the parameter {parameter}, found none that is known.")
         return found
 
-    def _names_of_history(self, parameter: str) -> Iterator[str]:
-        """Yield the names of groups or topics that ever were there; the tables are read for the first one."""
-        keys = self.ask(lambda tables: tables.at.keys(among="history")[parameter])
-        yield from keys.drop_null().unique().to_pylist()
+    def _named_in_history(self, parameter: str, wanted: str) -> str | None:
+        """Return the group or topic with a SHA-256 among those that ever changed; None: there is none."""
+        return self.ask(
+            lambda tables: _named(wanted, tables.at.newest().changed_names(parameter)),
+            held_as=("name", parameter, wanted),
+        )
 
     @cached_property
     def as_of(self) -> int | None:
@@ -319,6 +328,10 @@ def fingerprint(name: str) -> str:
     '0c95c7ec'
     """
     return hashlib.sha256(name.encode()).hexdigest()
+
+
+def _named(wanted: str, names: Iterable[str]) -> str | None:
+    return next((name for name in names if fingerprint(name) == wanted), None)
 
 
 def _in_address(name: str, value: str) -> tuple[str, str]:

@@ -61,7 +61,8 @@ _CACHED_AT_MOST: Final = 1024 * 1024
 class View:
     """A page: functions for its content and for its rows, which it has in some formats.
 
-    `is_slow`: its content is read from the tables, not from memory. `has_past`: it takes as_of.
+    `is_slow`: its content is read from the tables, not from memory; else so is that of requests for which
+    `is_held` is false. `has_past`: it takes as_of.
     `is_assessed`: it shows the assessment, not newer batches; its rows may be of newer ones.
     """
 
@@ -69,6 +70,7 @@ class View:
     document: Callable[[Asked], Document]
     formats: tuple[str, ...] = ("json", "csv")
     is_slow: bool = False
+    is_held: Callable[[Asked], bool] = lambda _: True
     has_past: bool = False
     is_assessed: bool = False
 
@@ -78,9 +80,9 @@ VIEWS: Final[Mapping[str, View]] = {
     "/clusters": View(clusters.page, clusters.document),
     "/events": View(overview.events, overview.events_document, is_slow=True),
     "/groups": View(groups.page, groups.document, is_assessed=True),
-    "/group": View(group.page, group.document, has_past=True, is_assessed=True),
+    "/group": View(group.page, group.document, is_held=group.is_held, has_past=True, is_assessed=True),
     "/group/history": View(group_history.page, group_history.document, is_slow=True, has_past=True),
-    "/offset": View(offset.page, offset.document, has_past=True, is_assessed=True),
+    "/offset": View(offset.page, offset.document, is_held=offset.is_held, has_past=True, is_assessed=True),
     "/offset/history": View(offset.history, offset.document, is_slow=True, has_past=True),
     "/topics": View(topics.page, topics.document, is_assessed=True),
     "/topic": View(topics.one, topics.one_document, is_assessed=True),
@@ -144,14 +146,15 @@ class Pages:
         found = self.address(path)
         return found is not None and found[2] != "html"
 
-    def tables_read(self, path: str, parameters: Mapping[str, str]) -> str | None:
+    def tables_read(self, path: str, parameters: Mapping[str, str], now: int) -> str | None:
         """Return the cluster from whose tables an answer is read, so that it may take long; None: it is made
         from memory."""
         found, name = self.address(path), parameters.get("cluster")
         if found is None:
             return None
+        view, bare, kind = found
         is_of_past = "as_of" in parameters or any(one.endswith("_sha256") for one in parameters)
-        if not (found[0].is_slow or found[2] != "html" or is_of_past):
+        if not (view.is_slow or kind != "html" or is_of_past) and self._is_held(view, bare, parameters, now):
             return None
         return name if name in {cluster.name for cluster in self.clusters} else self.clusters[0].name
 
@@ -208,6 +211,13 @@ class Pages:
             raise NotFoundError(f"cluster {name!r}: expected one of {', '.join(known)}, found another.")
         cluster = self.clusters[0] if name is None else known[name]
         return Asked(path=path, parameters=parameters, cluster=cluster, now=now, clusters=self.clusters)
+
+    def _is_held(self, view: View, path: str, parameters: Mapping[str, str], now: int) -> bool:
+        """Return whether a page is made from memory; so are errors of addresses."""
+        try:
+            return view.is_held(self._asked(path, parameters, now))
+        except OffsetlakeError:
+            return True
 
     def _html(self, view: View, asked: Asked) -> bytes:
         page = view.page(asked)

@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from http_endpoint import Opened, opened, quick
 from kafka_clients import wait_until
 from new_tables import new_tables
+from served_clusters import filled
 from starlette.requests import Request
 from table_batches import Batch, append, group, offset
 
@@ -18,6 +20,7 @@ from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress, Reached
 from streaming.serve.http.places import Places
 from streaming.serve.http.requests import peer_of
+from streaming.serve.page.asked import Asked
 from streaming.serve.page.pages import Pages, Response
 from streaming.tables.tables import Tables
 
@@ -192,6 +195,61 @@ def test_tables_that_do_not_answer_hold_up_no_other_cluster(
         for path in ("/removed", "/groups.csv", "/groups"):
             assert endpoint.ask(f"{path}?cluster=b").status == 200
         removed.may_go_on.set()
+
+
+READ = (
+    "/offset?group=g&topic=t&partition=0",  # removed
+    "/offset?group=nobody&topic=t&partition=0",
+    "/offset?group=g&topic=t&partition=2",  # newer than the assessment
+    "/offset?group=new&topic=t&partition=0",
+    "/group?group=new",
+)
+"""Pages of the present that are not made from memory."""
+
+HELD = {
+    "/offset?group=g&topic=t&partition=1": 200,
+    "/offset?group=g&topic=t&partition=7": 200,  # assigned
+    "/offset?group=g&topic=t&partition=x": 400,
+    "/offset?group=g&topic=t&partition=1&cluster=c": 404,
+    "/group?group=g": 200,
+    "/group?group=nobody": 404,
+}
+
+
+def test_pages_that_memory_does_not_have_hold_up_no_other_cluster(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, may_go_on, running, ask = filled(tmp_path / "other", committed=7), threading.Event(), [], Asked.ask
+
+    def slow(asked: Asked, *arguments: Any, **named: Any) -> Any:
+        if asked.cluster.name == "a":
+            running.append(asked)
+            assert may_go_on.wait(60)
+        return ask(asked, *arguments, **named)
+
+    now = now_ms()
+    assigned = [{"topic": "t", "topic_id": None, "subtopology": None, "partitions": [7]}]
+    member = {"member_id": "m", "client_id": "c", "client_host": "/h", "assignment": assigned}
+    first: Batch = {("g", "t", number): offset(source_partition=0) for number in (0, 1)}
+    first |= {"g": group(source_partition=0, members=[member])}
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, first, now=now - 2, partitions={0: partition})
+    append(tables, {("g", "t", 0): None}, live=first, now=now - 1)
+    with opened({"a": tables.root, "b": other.root}, every_s=600) as endpoint, ExitStack() as stack:
+        assert endpoint.ask("/offset?group=g&topic=t&partition=1&cluster=a").status == 200
+        append(tables, {("g", "t", 2): offset(source_partition=0), "new": group(source_partition=0)}, now=now)
+        tailer = endpoint.telling._clusters[0].tailer
+        wait_until(lambda: tailer.current.groups.place("new") is not None, "the new group")
+        stack.callback(may_go_on.set)
+        monkeypatch.setattr(Asked, "ask", slow)
+        for path in READ:
+            client = stack.enter_context(endpoint.connect())
+            client.sendall(f"GET {path}&cluster=a HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        wait_until(lambda: len(running) == 2, "two pages from the tables")
+        assert endpoint.ask("/groups?cluster=b").status == 200
+        for path, status in HELD.items():
+            assert endpoint.ask(path if "cluster" in path else f"{path}&cluster=a").status == status, path
+        assert len(running) == 2
 
 
 PEERS = {

@@ -11,6 +11,13 @@ from table_batches import Batch, append, group, offset
 
 from streaming.common.times import now_ms
 from streaming.model.progress import PartitionProgress, Reached
+from streaming.serve.assessment.cluster import ServedCluster
+from streaming.serve.page.asked import HeldAnswers, PageCluster, fingerprint
+from streaming.serve.page.pages import Pages
+from streaming.serve.page.rate import CommitRate
+from streaming.settings.reading import read_settings
+from streaming.tables.feed import names_in
+from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
 
 BATCH: Batch = {("g", "t", 0): offset(source_partition=0), "g": group(source_partition=0)}
@@ -88,6 +95,33 @@ def test_a_link_to_an_offset_of_a_long_name_that_is_gone_leads_to_its_history(ta
         assert "group_sha256=" in link
         assert endpoint.ask(link).status == 200
         assert endpoint.ask(link.replace("group_sha256=", "group_sha256=0")).status == 404
+
+
+@pytest.mark.parametrize("takes_long", [False, True])
+def test_a_long_name_that_is_gone_is_looked_up_once_for_a_page(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, takes_long: bool
+) -> None:
+    """And once for many pages, if that takes long."""
+    name, looked_up = "é" * 600, list[str]()
+    batch: Batch = {(name, name, 0): offset(source_partition=0), name: group(source_partition=0)}
+    append(tables, batch, now=now_ms() - 1, partitions={0: PartitionProgress(loaded=True)})
+    append(tables, dict.fromkeys(batch), live=batch, now=now_ms())
+
+    def changed_names(at: Snapshot, of: str) -> list[str]:
+        looked_up.append(of)
+        return names_in(at._changes, of, up_to=at.progress.sequence)
+
+    monkeypatch.setattr(Snapshot, "changed_names", changed_names)
+    monkeypatch.setattr("streaming.serve.page.asked._LONG_S", 0.0 if takes_long else float("inf"))
+    served = ServedCluster.of("", read_settings(options={"tables.root": tables.root}))
+    served.tailer.poll()
+    served.refresher.make()
+    answers = HeldAnswers(repeated=1_000_000)
+    pages = Pages([PageCluster(served=served, rate=CommitRate(), answers=answers)])
+    asked = {"group_sha256": fingerprint(name), "topic": name}
+    for view in range(3):
+        assert pages.respond("/offset", asked, now_ms() + view * 15_000).status == 200
+    assert looked_up == ["group"] * (1 if takes_long else 3)
 
 
 def as_browsers_send(value: str) -> str:

@@ -321,6 +321,19 @@ def test_a_commit_after_the_log_ends_were_sampled_is_shown_as_of_that_sample(
     assert "Committed offset100 Log end offset110" in said(endpoint, "/offset?group=g&topic=t")
 
 
+def test_rewinds_of_a_job_whose_clock_is_ahead_are_on_their_page_and_in_its_file(
+    tables: Tables, endpoint: Opened
+) -> None:
+    ahead = now_ms() + 10 * MINUTE_MS
+    fill(tables)
+    again = offset(source_partition=0, committed_offset=3, commit_timestamp=ahead)
+    append(tables, {("g", "t", 0): again}, live=BATCH, now=ahead)
+    assert "rewound t:0 from 7 to 3" in said(endpoint, "/events")
+    rows = json.loads(endpoint.ask("/events.json").body)["rows"]
+    assert [(row["offset_before"], row["committed_offset"]) for row in rows] == [(7, 3)]
+    assert "rewound from 7 to 3" in said(endpoint, "/group/history?group=g")
+
+
 LARGEST = 2**63 - 1
 
 

@@ -79,6 +79,12 @@ def find_group(asked: Asked, topics: Sequence[TopicPartitions] = ()) -> GroupFou
     return _from_memory(asked) if asked.as_of is None else _from_tables(asked, topics)
 
 
+def is_held(asked: Asked) -> bool:
+    """Return whether the group is shown from memory, without waiting: it is no newer than the assessment."""
+    group, assessed = group_of(asked), asked.cluster.served.refresher.newest.snapshot
+    return assessed.groups.place(group) is not None or asked.snapshot.groups.place(group) is None
+
+
 def _from_memory(asked: Asked) -> GroupFound:
     """Return the group from the snapshot in memory and its assessment, or from the tables if it is newer."""
     group, assessed = group_of(asked), asked.assessment

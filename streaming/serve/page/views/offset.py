@@ -63,6 +63,19 @@ def page(asked: Asked) -> Page:
     )
 
 
+def is_held(asked: Asked) -> bool:
+    """Return whether `page` is made from memory, without waiting: the assessment has the offset."""
+    (group, topic, partition), assessed = _key(asked), asked.cluster.served.refresher.newest
+    snapshot, bare = assessed.snapshot, assessed.uncommitted
+    place, own = snapshot.groups.place(group), snapshot.topics.place(topic, partition)
+    if place is None or own is None or (snapshot.loading and snapshot.is_among(group, snapshot.loading)):
+        return False
+    return bool(
+        (snapshot.offsets.of(place).place == own).any()
+        or ((bare.groups == place) & (bare.places == own)).any()
+    )
+
+
 def history(asked: Asked) -> Page:
     """Return the life of the offset: a chart, and its steps."""
     group, topic, partition = _key(asked)
