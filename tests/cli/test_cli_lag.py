@@ -444,6 +444,22 @@ def test_a_history_that_begins_later_is_said(tmp_path: Path, offsetlake: Any) ->
     assert (ended.code, ended.err.splitlines()) == (0, [nothing])
 
 
+def test_a_topic_whose_offset_went_before_is_said_to_have_none(tmp_path: Path, offsetlake: Any) -> None:
+    tables, now = new_tables(tmp_path), now_ms()
+    there: Batch = {
+        ("g", topic, 0): offset(commit_timestamp=now - 100 * MINUTE_MS) for topic in ("gone", "there")
+    }
+    append(tables, there, now=now - 100 * MINUTE_MS)
+    append(tables, {("g", "gone", 0): None}, live=there, now=now - 90 * MINUTE_MS)
+    heartbeat(tables, now)
+    asked = ["-t", "gone", "-t", "there", "--since", "40m", "--table-root", tables.root, "--output", "json"]
+    nothing = "offsetlake: topic 'gone' has no committed offsets of these groups at these moments"
+    for more in (["health", "g", *asked], ["history", "g", *asked, "--every", "10m"]):
+        ended = offsetlake(*more)
+        assert (ended.code, json.loads(ended.out)[0]["topic"]) == (0, "there")
+        assert nothing in ended.err.splitlines(), more
+
+
 @pytest.mark.parametrize("since", [[], ["--since", "3s"]], ids=["now", "since"])
 def test_topics_that_determine_no_status_are_there(tmp_path: Path, offsetlake: Any, since: list[str]) -> None:
     tables, now = new_tables(tmp_path), now_ms() - 5_000

@@ -237,7 +237,6 @@ class SnapshotLagQueries:
             terms=self._terms,
             chosen=lambda keys: of_topics(about.of_loaded(keys), topics),
         )
-        judged = judged.filter(pc.is_in(judged["group"], value_set=pc.unique(rows["group"])))
         return JudgedGroups(rows, about, about.loading_of(groups), positions=judged)
 
     def rewinds(
