@@ -365,8 +365,11 @@ class SnapshotLagQueries:
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
-        """Return regular moments (ms) from `since` to `until`, inclusive."""
+        """Return regular moments (ms) from `since` to `until`, inclusive; none in the future, where present
+        offsets would look like those of that time."""
         end = self.at.moment if until is None else until
+        if end > (latest := max(self.at.moment, self.at.progress.heartbeat)):
+            raise MisuseError(f"until: expected a time up to {iso(latest)}, found {iso(end)}.")
         if end < since:
             raise MisuseError(
                 f"until: expected a time after {iso(since)}, found {iso(end)}, which is before it."
