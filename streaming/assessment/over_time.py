@@ -14,13 +14,11 @@ from streaming.assessment.explained import reasons_of_members
 from streaming.assessment.owners import GroupsOverTime
 from streaming.assessment.uncommitted import uncommitted_health
 from streaming.common.arrays import Index, from_mask, numbers_or
-from streaming.common.keys import KEY_NAMES, firsts, key_codes
-from streaming.common.pieces import take
+from streaming.common.keys import KEY_NAMES
 from streaming.common.timestamps import to_milliseconds
 from streaming.lag.health_over_time import status_changes
 from streaming.lag.health_rules import HealthRules
 from streaming.lag.positions import habits_by, topics_in
-from streaming.model.schemas import KEY
 
 _WINDOWS: Final = 3  # read before the first moment: `uncommitted` looks up groups two windows earlier
 
@@ -48,7 +46,7 @@ def assess_health_changes(
     chosen: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> tuple[pa.Table, pa.Table]:
     """Return the changes of the status of groups (None: all) at m moments (int64 ms, ascending; m > 0; schema
-    `STATUS_CHANGES`), and the judged positions (columns `KEY_NAMES`; some may come twice).
+    `STATUS_CHANGES`), and the positions that had a status at any of these moments (schema `KEY`).
 
     `commits` (schema `COMMITS`) are those of the groups since `first_needed`. `chosen` filters partitions
     (`KEY`, and source_partition of the group): only those it keeps are judged without a committed offset.
@@ -63,7 +61,7 @@ def assess_health_changes(
     topics = sorted({*topics_in(commits), *topics_in(keys)})
     samples = at.ends_between(topics, since=first_needed(first, rules), until=end, within_ms=terms.max_age_ms)
     habits = habits_by(rules, terms.max_age_ms)
-    changes = status_changes(
+    return status_changes(
         commits,
         samples,
         moments=moments,
@@ -72,13 +70,6 @@ def assess_health_changes(
         habits=lambda positions: habits.read(at, positions, moment=end),
         members=_Members(at, over_time, keys, samples, end, rules),
     )
-    return changes, pa.concat_tables([_distinct(commits), _distinct(keys)])
-
-
-def _distinct(rows: pa.Table) -> pa.Table:
-    """Return the distinct keys of rows."""
-    keys = rows.select(KEY_NAMES)
-    return take(keys, firsts(key_codes(keys.columns))).cast(pa.schema(KEY))
 
 
 @dataclass(frozen=True)

@@ -205,13 +205,10 @@ class Found:
 def recreated_topics(rows: "pa.Table") -> Iterator[str]:
     """Yield remarks about offsets (rows with `of_recreated_topic`) of topics that were recreated since."""
     from streaming.lag.restoring import RECREATED
-    from streaming.queries.reset_csv import position_warnings
+    from streaming.queries.reset_csv import doubts, with_warning
 
-    found = rows.filter(rows["of_recreated_topic"]).select([*_POSITION, "of_recreated_topic"]).to_pylist()
-    return position_warnings(({**row, "warning": RECREATED} for row in found), most=_MOST_NAMED)
-
-
-_POSITION: Final = ("group", "topic", "partition", "committed_offset")
+    found = rows.filter(rows["of_recreated_topic"])
+    return doubts(with_warning(found, RECREATED), most=_MOST_NAMED)
 
 
 def write_reset_csv(positions: "pa.Table", *, one_group: bool) -> tuple[list[str], bool]:

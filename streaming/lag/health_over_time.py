@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streaming.common.arrays import Index, Mask, from_numbers, from_texts, numbers_or
+from streaming.common.arrays import Index, Mask, from_numbers, from_texts, no_rows, numbers_or
 from streaming.common.keys import KEY_NAMES, Numbering, firsts, key_codes, numbered, ranks
 from streaming.common.pieces import take
 from streaming.common.timestamps import to_timestamps
@@ -85,9 +85,9 @@ def status_changes(
     rules: HealthRules | None = None,
     habits: AskHabits | None = None,
     members: Members | None = None,
-) -> pa.Table:
+) -> tuple[pa.Table, pa.Table]:
     """Return the changes of the status of groups at m moments (int64 ms, ascending; schema `STATUS_CHANGES`),
-    in the order of time.
+    in the order of time, and the positions that had a status at any of these moments (schema `KEY`).
 
     `commits` (schema `COMMITS`) and `samples` cover the whole time and enough before it to fill a window;
     where they begin too late, the first status is UNKNOWN. At each moment only commits and samples up to it
@@ -96,14 +96,15 @@ def status_changes(
     `members` explain statuses, and add the partitions that they have without a committed offset.
     """
     rules = rules or HealthRules()
+    nothing = STATUS_CHANGES.empty_table(), no_rows(pa.schema(KEY))
     if not len(moments):
-        return STATUS_CHANGES.empty_table()
+        return nothing
     sampled = Samples.of(samples)
     runs, keys_of = CommitRuns.of(commits, sampled, until=int(moments[-1]), max_age_ms=max_age_ms)
     if members is not None:
         keys_of = _with_others(keys_of, members.keys)
     if not len(keys_of):
-        return STATUS_CHANGES.empty_table()
+        return nothing
     by_group = np.argsort(numbered(keys_of["group"])[0], kind="stable")
     codes, groups = numbered(take(keys_of, by_group)["group"])
     places = sampled.places.codes_of(keys_of)[by_group]
@@ -111,7 +112,7 @@ def status_changes(
     held = np.full(len(groups), NONE, np.int64)
     in_order = np.argsort(np.lexsort((ranks(keys_of["topic"]), numbers_or(keys_of["partition"], 0))))
     waits = _LastWaits(runs, keys_of, habits)
-    found = [STATUS_CHANGES.empty_table()]
+    found, is_judged = [STATUS_CHANGES.empty_table()], np.zeros(len(by_group), np.bool_)
     for portion in _portions(moments, len(by_group)):
         at, keys = np.repeat(portion, len(by_group)), np.tile(by_group, len(portion))
         keys_at = _KeysAt(keys_of, keys, np.tile(places, len(portion)), at)
@@ -122,6 +123,7 @@ def status_changes(
             judgements.append(_judge_uncommitted(keys_at, is_bare, sampled, max_age_ms, members))
         view = _View(keys_at, judgements)
         statuses = view.ranks.reshape(len(portion), -1)
+        is_judged |= (statuses != NONE).any(axis=0)
         for row, worst in enumerate(np.maximum.reduceat(statuses, starts, axis=1)):
             changed = np.flatnonzero((worst != NONE) & (worst != held))
             if len(changed):
@@ -129,7 +131,7 @@ def status_changes(
                 deciding = [view.deciding(keys_of_group, in_order) for keys_of_group in own]
                 found.append(view.rows(np.array(deciding), held[changed]))
                 held[changed] = worst[changed]
-    return pa.concat_tables(found)
+    return pa.concat_tables(found), take(keys_of, by_group[is_judged])
 
 
 @dataclass(frozen=True)

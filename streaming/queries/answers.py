@@ -166,8 +166,8 @@ class History(Answer):
 
 @dataclass(frozen=True)
 class JudgedGroups(Answer):
-    """The health of groups. `positions` are all judged positions of the groups in the rows (columns group,
-    topic, partition; some may come twice): a row has only the position that determines the status."""
+    """The health of groups. `positions` are all judged positions (columns group, topic, partition): a row
+    has only the position that determines the status."""
 
     positions: pa.Table = field(kw_only=True)
 

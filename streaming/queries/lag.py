@@ -12,7 +12,7 @@ from streaming.lag.samples import MAX_SAMPLE_AGE_MS
 from streaming.lag.summary import By
 from streaming.queries.answers import Answer, History
 from streaming.queries.bound.lag import SnapshotLagQueries
-from streaming.queries.offsets import listed, refuse_future
+from streaming.queries.offsets import listed
 from streaming.tables.tables import Tables
 
 T = TypeVar("T")
@@ -110,8 +110,8 @@ class LagQueries:
         """Return committed offsets and their lag at regular moments (columns at, `KEY_NAMES`,
         committed_offset, `LAG` and commit_timestamp), ordered by time and key.
 
-        An offset that did not exist at a moment has no row. Raises `MisuseError` if the answer would be too
-        large; about too many samples see `list_history`.
+        An offset that did not exist at a moment has no row. Raises `MisuseError` if `until` is in the future,
+        or if the answer would be too large; about too many samples see `list_history`.
         """
         asked, start, end = listed(groups), to_ms(since), to_ms(until)
         return self._ask(
@@ -150,7 +150,8 @@ class LagQueries:
         until: datetime | None = None,
     ) -> Answer:
         """Return the changes of the status of groups (schema `STATUS_CHANGES`), in order: the first status in
-        that time, and one row for each change. The status is evaluated ten times per window of the rules."""
+        that time, and one row for each change. The status is evaluated ten times per window of the rules.
+        Raises `MisuseError` if `until` is in the future."""
         asked, start, end = listed(groups), to_ms(since), to_ms(until)
         return self._ask(None, lambda at: at.health_changes(asked, topics, since=start, until=end))
 
@@ -193,6 +194,6 @@ class LagQueries:
 
     def _ask(self, as_of: datetime | None, question: Callable[[SnapshotLagQueries], T]) -> T:
         return self.tables.ask(
-            lambda at: question(SnapshotLagQueries(refuse_future(at), self.max_age_ms, self.rules)),
+            lambda at: question(SnapshotLagQueries(at, self.max_age_ms, self.rules)),
             as_of=to_ms(as_of),
         )

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar, overload
 
-from streaming.common.times import iso, to_ms
+from streaming.common.times import to_ms
 from streaming.common.topics import TopicPartitions
 from streaming.model.errors import MisuseError
 from streaming.queries.answers import Answer, DescribedGroups, FetchedOffsets, ListedGroups
 from streaming.queries.as_of import AsOf
 from streaming.queries.bound.offsets import SnapshotQueries
 from streaming.queries.names import KnownNames
-from streaming.tables.snapshot import Among, Snapshot
+from streaming.tables.snapshot import Among
 from streaming.tables.tables import Tables
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class OffsetQueries:
         return self._ask(as_of, lambda at: at.how_complete())
 
     def _ask(self, as_of: datetime | None, question: Callable[[SnapshotQueries], T]) -> T:
-        return self.tables.ask(lambda at: question(SnapshotQueries(refuse_future(at))), as_of=to_ms(as_of))
+        return self.tables.ask(lambda at: question(SnapshotQueries(at)), as_of=to_ms(as_of))
 
 
 @overload
@@ -118,13 +118,3 @@ def listed(names: Iterable[N] | None, name: str = "groups") -> list[N] | None:
     if isinstance(names, str):
         raise MisuseError(f"{name}: expected a list of texts, found the text {names!r}. Write [{names!r}].")
     return None if names is None else list(names)
-
-
-def refuse_future(at: Snapshot) -> Snapshot:
-    """Return a snapshot; raises `MisuseError` if it is of a moment in the future, by the clocks of this
-    machine and of the job: present rows would look like an answer about that moment."""
-    if at.is_past and at.moment > max((now := at.newest()).moment, now.progress.heartbeat):
-        raise MisuseError(
-            f"as_of: expected a time in the past, found {iso(at.moment)}, which is in the future."
-        )
-    return at

@@ -17,6 +17,7 @@ from streaming.expiry.cause_names import TOPIC_DELETED
 from streaming.model.schemas import KEY, OFFSETS
 from streaming.queries.as_of import AsOf
 from streaming.queries.expiring import Listing
+from streaming.queries.reset_csv import with_warning
 from streaming.tables.feed import OF_REMOVED, REMOVALS
 from streaming.tables.snapshot import Snapshot
 from streaming.tables.tables import Tables
@@ -43,6 +44,8 @@ about the present, also in an answer about a past moment: they decide what may b
 
 _JOINED: Final = [*KEY_NAMES, "committed_offset"]
 _LIVE: Final = pa.schema([OFFSETS.field(name) for name in (*_JOINED, "source_partition")])
+
+_OTHER_TIME: Final = "its last removal is outside the time asked for: the file does not contain it"
 
 _NEWEST_FIRST: Final = [
     ("removed_at", "descending"),
@@ -116,6 +119,15 @@ def _is_last(gone: pa.Table) -> pa.Array:
 
 def _is_since(moments: pa.ChunkedArray, since: int) -> pa.ChunkedArray:
     return pc.greater_equal(to_milliseconds(moments), since)
+
+
+def without_last(rows: pa.Table) -> pa.Table:
+    """Return the offsets of rows (schema `REMOVED`) that do not exist, and whose last removal is not among
+    these: by its batch or by its broker's clock it is outside the time asked for (columns of `doubts`)."""
+    gone = rows.filter(pc.invert(rows["is_back"])).group_by(KEY_NAMES).aggregate([("is_last", "any")])
+    found = gone.filter(pc.invert(gone["is_last_any"])).select(KEY_NAMES)
+    found = found.append_column("committed_offset", pa.nulls(len(found), pa.int64()))
+    return with_warning(found, _OTHER_TIME)
 
 
 def restorable(rows: pa.Table) -> pa.Table:

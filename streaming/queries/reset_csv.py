@@ -1,14 +1,18 @@
 """Committed offsets in the format of `kafka-consumer-groups --reset-offsets --from-file` (Kafka 2.4 or
 newer)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
+from streaming.common.arrays import begins_run, from_numbers, from_texts
 from streaming.common.csv_lines import csv_line
+from streaming.common.keys import ranks
+from streaming.common.pieces import take
 from streaming.common.times import iso
 
 if TYPE_CHECKING:
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_NAMED: Final = 5
 """Most groups with members, and most positions of one topic, that are named."""
+
+_BY: Final = ["group", "topic", "warning"]
 
 
 def is_one_group(asked: Sequence[str], found: Sequence[str] | None) -> bool:
@@ -77,22 +83,29 @@ def member_warnings(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
 
 
 def doubts(positions: pa.Table, *, most: int | None = None) -> Iterator[str]:
-    """Yield the warnings of positions (schema `RESTORED`), as `position_warnings` does."""
-    return position_warnings(positions.filter(positions["warning"].is_valid()).to_pylist(), most=most)
-
-
-def position_warnings(rows: Iterable[dict[str, Any]], *, most: int | None = None) -> Iterator[str]:
-    """Yield the `warning` of positions, grouped by group and topic; at most `most` of these."""
-    by = itemgetter("group", "topic", "warning")
-    told = [(key, list(own)) for key, own in groupby(sorted(rows, key=by), by)]
-    for (group, topic, warning), own in told[:most]:
-        places = [_place(topic, row) for row in own]
-        more = f"; and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
-        yield f"group {group!r}: {'; '.join(places[:_MOST_NAMED])}{more}: {warning}"
-    if others := sum(len(own) for _, own in told[most:]) if most is not None else 0:
+    """Yield the warnings of positions (`KEY_NAMES`, committed_offset, and warning; null: none), grouped by
+    group and topic; at most `most` of these."""
+    doubtful = positions.filter(positions["warning"].is_valid())
+    columns = [ranks(doubtful[name]) for name in _BY]
+    rows = np.lexsort(columns[::-1])
+    starts = np.flatnonzero(begins_run(*(column[rows] for column in columns)))
+    counts = np.diff(starts, append=len(rows))
+    told = counts[:most].sum()
+    is_named = np.arange(told) - np.repeat(starts, counts)[:told] < _MOST_NAMED
+    named = take(doubtful.select([*_BY, "partition", "committed_offset"]), rows[:told][is_named]).to_pylist()
+    for count, ((group, _, warning), own) in zip(counts, groupby(named, itemgetter(*_BY)), strict=False):
+        more = f"; and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+        yield f"group {group!r}: {'; '.join(map(_place, own))}{more}: {warning}"
+    if others := len(rows) - told:
         yield f"and {others} more offsets"
 
 
-def _place(topic: str, row: dict[str, Any]) -> str:
+def _place(row: dict[str, Any]) -> str:
     offset = row["committed_offset"]
-    return f"{topic}:{row['partition']}" + ("" if offset is None else f", offset {offset}")
+    return f"{row['topic']}:{row['partition']}" + ("" if offset is None else f", offset {offset}")
+
+
+def with_warning(positions: pa.Table, warning: str) -> pa.Table:
+    """Append the column `warning`, the same for all positions."""
+    same = np.zeros(len(positions), np.int64)
+    return positions.append_column("warning", from_texts([warning]).take(from_numbers(same)))

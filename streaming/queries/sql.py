@@ -17,12 +17,11 @@ from streaming.model.errors import MisuseError
 from streaming.model.suggestions import did_you_mean, nearest
 from streaming.queries.answers import Answer
 from streaming.queries.as_of import AsOf
-from streaming.queries.offsets import refuse_future
 from streaming.queries.scans import Scanned
 from streaming.settings.model import HealthSettings
 from streaming.tables.folding import KEYS, KINDS, ROWS, Value, fold_mark, value_column, value_columns
 from streaming.tables.select import QueryFailedError, execute, in_one_line, names, rows_of
-from streaming.tables.snapshot import PresentSnapshot, Snapshot
+from streaming.tables.snapshot import PresentSnapshot, Snapshot, refuse_future
 from streaming.tables.tables import Tables
 
 COMPUTED: Final = ("lag", "health")

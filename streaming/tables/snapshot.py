@@ -13,10 +13,11 @@ from deltalake import DeltaTable
 
 from streaming.common.arrays import Index, from_numbers, from_texts, no_rows
 from streaming.common.keys import KEY_NAMES
-from streaming.common.times import start_of
+from streaming.common.times import iso, start_of
 from streaming.common.timestamps import to_timestamps
 from streaming.common.topics import TopicPartitions, of_topics, refuse_texts
 from streaming.model.completeness import Completeness
+from streaming.model.errors import MisuseError
 from streaming.model.progress import Progress
 from streaming.model.schemas import GROUPS, KEY, SOURCE_PARTITION
 from streaming.tables.feed import (
@@ -629,6 +630,16 @@ class Snapshot:
 
     def _keys_in_changes(self, groups: Sequence[str] | None) -> pa.Table:
         return keys_in(self._tables.changes_of(groups), groups, up_to=self.progress.sequence)
+
+
+def refuse_future(at: Snapshot) -> Snapshot:
+    """Return a snapshot; raises `MisuseError` if it is of a moment in the future, by the clocks of this
+    machine and of the job: present rows would look like an answer about that moment."""
+    if at.is_past and at.moment > max((now := at.newest()).moment, now.progress.heartbeat):
+        raise MisuseError(
+            f"as_of: expected a time in the past, found {iso(at.moment)}, which is in the future."
+        )
+    return at
 
 
 class PresentSnapshot(Snapshot):

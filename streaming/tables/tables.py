@@ -57,7 +57,7 @@ from streaming.tables.handles import TableHandles
 from streaming.tables.progress_rows import observation_row
 from streaming.tables.rows import without_groups
 from streaming.tables.select import FilesGoneError, in_one_line
-from streaming.tables.snapshot import LiveRows, Opener, OpenTables, PresentSnapshot, Snapshot
+from streaming.tables.snapshot import LiveRows, Opener, OpenTables, PresentSnapshot, Snapshot, refuse_future
 from streaming.tables.storage_errors import TablesUnreachableError, advice_about
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
@@ -372,14 +372,15 @@ class Tables:
         result.
 
         One answer is one call. It is called again when maintenance has meanwhile removed files that it
-        needed. `now` (ms) is the moment of a present snapshot (None: the current time).
+        needed. `now` (ms) is the moment of a present snapshot (None: the current time). Raises
+        `HistoryGoneError` for a moment before the kept history, and `MisuseError` for one in the future.
         """
 
         def answer() -> T:
             with ExitStack() as answered:
                 changes = answered.enter_context(self._newest("changes"))
                 opened = self._opened(changes, now=now, root=_Lending(self, answered))
-                return question(Snapshot(opened, as_of))
+                return question(refuse_future(Snapshot(opened, as_of)))
 
         return retried(FilesGoneError, answer)
 

@@ -431,6 +431,34 @@ def test_the_reset_file_of_a_past_moment_leaves_out_what_came_back_or_went_again
     assert [(row["removed_offset"], row["committed_offset"]) for row in rows] == [(5, None), (1, None)]
 
 
+def test_offsets_whose_last_removal_is_outside_the_time_asked_for_are_not_said_to_be_there(
+    history: History, offsetlake: Any
+) -> None:
+    """They went after the moment asked for; or before, by the clock of the broker, which was behind."""
+    history.now -= 90_000
+    day_ago, then = history.now - DAY, history.now
+    names = ["later", "late too"]
+    history.write(
+        *(history.removal(name, "t", 1, day_ago, "deleted") for name in names), heartbeat=history.now
+    )
+    history.now += 60_000
+    history.write(*(history.commit(name, "t", 2, history.now) for name in names), heartbeat=history.now)
+    history.write(history.removal("later", "t", 2, history.now, "deleted"), heartbeat=history.now)
+    history.write(history.removal("late too", "t", 2, day_ago - HOUR, "deleted"), heartbeat=history.now)
+    told = "its last removal is outside the time asked for: the file does not contain it"
+    said = {name: f"offsetlake: group {name!r}: t:0: {told}\n" for name in names}
+    ended = offsetlake("removed", *names, "--output", "reset-csv", "--as-of", str(then))
+    assert ended == (1, "", said["late too"] + said["later"])
+    ended = offsetlake("removed", "late too", "--output", "reset-csv", "--since", iso(day_ago))
+    assert (ended.code, ended.out, ended.err.splitlines(keepends=True)[1:]) == (1, "", [said["late too"]])
+    ended = offsetlake("removed", *names, "--output", "reset-csv", "--since", iso(day_ago))
+    assert (ended.code, ended.out) == (1, "later,t,0,2\n")
+    ended = offsetlake("removed", "late too", "--output", "reset-csv")
+    assert (ended.code, ended.out, told in ended.err) == (0, "t,0,2\n", False)
+    ended = offsetlake("removed", "later", "--output", "reset-csv", "--since", iso(history.now + 1))
+    assert "no offset of those that were removed in that time is lost: there is nothing" in ended.err
+
+
 def test_a_group_that_a_reset_file_cannot_hold_is_named(gone: History, offsetlake: Any) -> None:
     ended = offsetlake("removed", "two\nlines", "twice", "--output", "reset-csv")
     told = "offsetlake: group 'two\\nlines' is left out: the file cannot hold a line end in a name\n"

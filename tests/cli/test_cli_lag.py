@@ -461,6 +461,22 @@ def test_until_now_includes_the_newest_batch_of_a_job_whose_clock_is_ahead(
     assert len(queries.health_changes(["g"], since=since).rows) == 1
 
 
+def test_a_topic_whose_offset_went_before_is_said_to_have_none(tmp_path: Path, offsetlake: Any) -> None:
+    tables, now = new_tables(tmp_path), now_ms()
+    there: Batch = {
+        ("g", topic, 0): offset(commit_timestamp=now - 100 * MINUTE_MS) for topic in ("gone", "there")
+    }
+    append(tables, there, now=now - 100 * MINUTE_MS)
+    append(tables, {("g", "gone", 0): None}, live=there, now=now - 90 * MINUTE_MS)
+    heartbeat(tables, now)
+    asked = ["-t", "gone", "-t", "there", "--since", "40m", "--table-root", tables.root, "--output", "json"]
+    nothing = "offsetlake: topic 'gone' has no committed offsets of these groups at these moments"
+    for more in (["health", "g", *asked], ["history", "g", *asked, "--every", "10m"]):
+        ended = offsetlake(*more)
+        assert (ended.code, json.loads(ended.out)[0]["topic"]) == (0, "there")
+        assert nothing in ended.err.splitlines(), more
+
+
 @pytest.mark.parametrize("since", [[], ["--since", "3s"]], ids=["now", "since"])
 def test_topics_that_determine_no_status_are_there(tmp_path: Path, offsetlake: Any, since: list[str]) -> None:
     tables, now = new_tables(tmp_path), now_ms() - 5_000

@@ -216,7 +216,7 @@ def test_brokers_clocks_make_no_negative_lag(clock: int) -> None:
     assert {row["lag"] for row in found} == {0}  # the ends are sampled when it commits
     _, commits, samples = world.tables(START + 30 * M)
     moments = np.arange(START + 10 * M, START + 30 * M, M + 5 * S)
-    changes = status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)
+    changes, _ = status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)
     assert set(changes["status"].to_pylist()) == {"OK"}
 
 
@@ -232,7 +232,7 @@ def test_a_position_beyond_the_end_is_reported_with_the_next_sample(clock: int) 
     assert told == ["beyond the log end"] * 5
     _, commits, samples = world.tables(START + 20 * M)
     moments = np.arange(START + M, START + 20 * M, 7 * S)
-    changes = status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)
+    changes, _ = status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)
     assert changes["reason"].to_pylist() == ["beyond the log end"]
 
 
@@ -333,7 +333,7 @@ def test_a_position_that_is_too_far_behind_for_a_number_is_not_caught_up(until: 
     world.committed([(-(2**63), at) for at in range(START - 2 * H, until, 30 * S)])
     assert judge(world, START)["status"] == expected
     _, commits, samples = world.tables(START)
-    found = status_changes(commits, samples, moments=np.array([START]), max_age_ms=MAX_AGE_MS)
+    found, _ = status_changes(commits, samples, moments=np.array([START]), max_age_ms=MAX_AGE_MS)
     assert found.select(["status", "lag"]).to_pylist() == [{"status": expected, "lag": 2**63 - 1}]
 
 
@@ -473,7 +473,7 @@ def test_changes_of_status_are_those_of_judging_every_moment(seed: int) -> None:
                 expected.append((now, row["group"], row["status"], held.get(row["group"]), row["since"]))
                 held[row["group"]] = row["status"]
     _, commits, samples = world.tables(moments[-1])
-    found = status_changes(commits, samples, moments=np.array(moments), max_age_ms=MAX_AGE_MS, rules=RULES)
+    found, _ = status_changes(commits, samples, moments=np.array(moments), max_age_ms=MAX_AGE_MS, rules=RULES)
     assert found.schema == STATUS_CHANGES
     found = [
         (int(row["at"].timestamp() * S), row["group"], row["status"], row["status_before"], row["since"])
@@ -500,10 +500,11 @@ def test_the_status_of_a_removed_position_stands_until_there_is_another() -> Non
     )
     samples = sample_table([])
     moments = np.arange(START, START + H, M)
-    assert status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)["status"].to_pylist() == [
-        "UNKNOWN"
-    ]
-    assert len(status_changes(commits.slice(0, 0), samples, moments=moments, max_age_ms=MAX_AGE_MS)) == 0
+    changes, judged = status_changes(commits, samples, moments=moments, max_age_ms=MAX_AGE_MS)
+    assert (changes["status"].to_pylist(), len(judged)) == (["UNKNOWN"], 1)
+    for some, own in ((commits.slice(0, 2), moments[10:]), (commits.slice(0, 0), moments)):
+        none = status_changes(some, samples, moments=own, max_age_ms=MAX_AGE_MS)
+        assert list(map(len, none)) == [0, 0]
 
 
 # --- size ------------------------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ from streaming.model.progress import PartitionEnds, PartitionProgress, Progress,
 from streaming.model.schemas import GROUPS, OFFSETS
 from streaming.queries.answers import DescribedGroup, GroupOffsets, ListedGroup, Member, PartitionOffset
 from streaming.queries.as_of import AsOf, IncompleteError, partitions_of
+from streaming.queries.bound.offsets import SnapshotQueries
 from streaming.queries.lag import LagQueries
 from streaming.queries.offsets import OffsetQueries
+from streaming.queries.removed import list_removed
 from streaming.queries.sql import run_sql
 from streaming.settings.model import OFFSETS_TOPIC
 from streaming.tables.progress_rows import HistoryGoneError
@@ -312,15 +314,35 @@ def test_a_text_is_no_list_of_names(moved: OffsetQueries) -> None:
 
 
 def test_a_moment_in_the_future_is_refused(moved: OffsetQueries) -> None:
-    later = from_ms(now_ms() + 60_000)
+    now = now_ms()
+    later, tables = from_ms(now + 60_000), moved.tables
     calls: list[Callable[[], object]] = [
         lambda: moved.how_complete(later),
         lambda: LagQueries(moved.tables).restore(None, as_of=later),
         lambda: run_sql(moved.tables, "SELECT 1 AS one", later),
+        lambda: tables.ask(lambda at: SnapshotQueries(at).list_offsets(), as_of=now + 60_000),
+        lambda: list_removed(tables, now=now, as_of=now + 1),
     ]
     for call in calls:
         with pytest.raises(MisuseError, match="as_of: expected a time in the past, found "):
             call()
+
+
+def test_a_time_that_ends_in_the_future_is_refused(moved: OffsetQueries) -> None:
+    hour = 3_600_000
+    lag, since, until = LagQueries(moved.tables), from_ms(now_ms() - hour), from_ms(now_ms() + hour)
+    calls: list[Callable[[datetime], object]] = [
+        lambda end: lag.lag_over_time(None, since=since, until=end, every_ms=hour),
+        lambda end: lag.health_changes(None, since=since, until=end),
+    ]
+    for call in calls:
+        call(from_ms(now_ms()))
+        with pytest.raises(MisuseError, match="until: expected a time up to "):
+            call(until)
+    heartbeat(moved.tables, now_ms() + 2 * hour)  # the job's clock may be ahead
+    for call in calls:
+        call(until)
+    assert moved.tables.ask(lambda at: at.is_past, as_of=now_ms() + hour)
 
 
 def test_history_between_two_moments_has_both_of_them(moved: OffsetQueries) -> None:

@@ -1,7 +1,7 @@
 """The commands for expiring and removed offsets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -26,12 +26,15 @@ from streaming.cli.options import (
 )
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
-from streaming.queries.reset_csv import is_one_group, member_warnings
+from streaming.queries.reset_csv import doubts, is_one_group, member_warnings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from streaming.queries.expiring import Listing
+
+_MOST_NAMED: Final = 5
+"""Most topics of groups whose last removals are outside the time asked for that are named."""
 
 asked_options = all_of(group_options, topic_option)
 
@@ -157,6 +160,9 @@ def removed(
         return found.report(listing.all_remarks())
     listing, found, lost, one_group, running = question.ask(to_restore)
     of_file, is_whole = write_reset_csv(lost, one_group=one_group)
-    remarks = [*listing.all_remarks(), *of_file, *running]
-    remarks += [] if len(lost) or found.missing else ["no offset is lost: there is nothing to restore"]
-    return found.report(remarks) or int(not is_whole)
+    outside = removals.without_last(listing.rows)
+    remarks = [*listing.all_remarks(), *of_file, *doubts(outside, most=_MOST_NAMED), *running]
+    if not (len(lost) or len(outside) or found.missing):
+        which = " of those that were removed in that time" if start is not None or asking.as_of else ""
+        remarks.append(f"no offset{which} is lost: there is nothing to restore")
+    return found.report(remarks) or int(not is_whole or len(outside) > 0)

@@ -237,7 +237,6 @@ class SnapshotLagQueries:
             terms=self._terms,
             chosen=lambda keys: of_topics(about.of_loaded(keys), topics),
         )
-        judged = judged.filter(pc.is_in(judged["group"], value_set=pc.unique(rows["group"])))
         return JudgedGroups(rows, about, about.loading_of(groups), positions=judged)
 
     def rewinds(
@@ -374,8 +373,11 @@ class SnapshotLagQueries:
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
-        """Return regular moments (ms) from `since` to `until` (None: `end`), inclusive."""
+        """Return regular moments (ms) from `since` to `until` (None: `end`), inclusive; none in the future,
+        where present offsets would look like those of that time."""
         end = self.end(self.at.moment) if until is None else until
+        if end > (latest := max(self.at.moment, self.at.progress.heartbeat)):
+            raise MisuseError(f"until: expected a time up to {iso(latest)}, found {iso(end)}.")
         if end < since:
             raise MisuseError(
                 f"until: expected a time after {iso(since)}, found {iso(end)}, which is before it."
