@@ -463,22 +463,24 @@ def moment(milliseconds: int) -> datetime:
 
 
 @pytest.mark.more
-def test_a_batch_that_changes_and_counts_nothing_makes_no_commit(
+def test_a_batch_that_changes_and_counts_nothing_is_committed_like_a_heartbeat(
     make_broker: Callable[..., LocalBroker], spark: SparkSession, tmp_path: Path
 ) -> None:
     bootstrap = make_broker(offsets_partitions=1).bootstrap_servers
     job = RunningJob(spark, bootstrap, tmp_path, options={"job.heartbeat_every": "2m"})
     kafka.create_topics(bootstrap, {"t": 1})
     kafka.commit_offsets(bootstrap, "g", {("t", 0): 1})
-    before = job.run_once().progress().partitions[0].position
+    before = job.run_once().progress()
     version = newest_version(job)
     transaction = OffsetTransaction(bootstrap, "aborting")
     transaction.send("g", {("t", 0): 9})
     transaction.abort()
-    after = job.run_once().progress().partitions[0].position
-    assert after > before, "the aborted records and their marker were read past"
-    assert job.reports[-1].moved == after - before, "by a batch"
-    assert newest_version(job) == version + 4, "the writer's name and a heartbeat, at the start and the end"
+    after = job.run_once().progress()
+    moved = after.partitions[0].position - before.partitions[0].position
+    assert moved > 0, "the aborted records and their marker were read past"
+    assert job.reports[-1].moved == moved, "by a batch"
+    assert after.sequence == before.sequence, "as in a heartbeat"
+    assert newest_version(job) == version + 5, "its own, and the writer's name and a heartbeat, at both ends"
 
 
 def newest_version(job: RunningJob) -> int:

@@ -1,8 +1,8 @@
 """Brokers whose directories are formatted once for all that a process starts.
 
-Kafka's tool takes a third of the processor time of a broker that starts and stops. It writes the same two
-files for every broker of a release: `LocalBroker` names the cluster and the node. (Of a second node, whose
-settings name another one, it writes others.)
+Kafka's tool takes a third of the processor time of a broker that starts and stops. It writes the same files
+for every broker of a release: `LocalBroker` names the cluster and the node. (Of a second node, whose settings
+name another one, it writes others.)
 """
 
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Final
 
 from streaming.demo.local_broker import LocalBroker
 
-_FILES: Final = ("meta.properties", "bootstrap.checkpoint")
-_WRITTEN: Final[dict[Path, dict[str, bytes]]] = {}
+_WRITTEN: Final[dict[Path, dict[Path, bytes]]] = {}
 """The files of the first broker with the jars of a folder."""
 
 
@@ -25,8 +24,9 @@ class FormattedBroker(LocalBroker):
             return
         if jars not in _WRITTEN:
             super()._format(jars, properties)
-            _WRITTEN[jars] = {name: (data / name).read_bytes() for name in _FILES}
+            files = [path for path in data.rglob("*") if path.is_file()]
+            _WRITTEN[jars] = {path.relative_to(data): path.read_bytes() for path in files}
             return
-        data.mkdir(parents=True, exist_ok=True)
-        for name, content in _WRITTEN[jars].items():
-            (data / name).write_bytes(content)
+        for path, content in _WRITTEN[jars].items():
+            (data / path).parent.mkdir(parents=True, exist_ok=True)
+            (data / path).write_bytes(content)
