@@ -311,10 +311,10 @@ class SnapshotLagQueries:
     # ---------------------------------------------------------------------------------------------------
 
     def end(self, now: int) -> int:
-        """Return the last moment (ms) of a time until now: if the job's clock is ahead, that of its last
-        heartbeat, so that the newest batches are within the time.
+        """Return the end (ms) of a time until now: the last heartbeat if the job's clock is ahead, so that
+        the time includes the newest batches.
 
-        (A heartbeat after `now` is no sign of that if the tables were opened still later.)
+        A heartbeat after `now` alone does not show that: the tables may have been opened later.
         """
         heartbeat = self.at.progress.heartbeat
         return heartbeat if heartbeat > self.at.moment and not self.at.is_past else now
@@ -373,8 +373,8 @@ class SnapshotLagQueries:
         return take(pa.concat_tables(found), np.argsort(np.concatenate(parts))), about
 
     def _moments(self, since: int, until: int | None, every_ms: int) -> Index:
-        """Return regular moments (ms) from `since` to `until` (None: `end`), inclusive; none in the future,
-        where present offsets would look like those of that time."""
+        """Return regular moments (ms) from `since` to `until` (None: `end`), inclusive. Raises `MisuseError`
+        if they are in the future, for which there are no offsets yet."""
         end = self.end(self.at.moment) if until is None else until
         if end > (latest := max(self.at.moment, self.at.progress.heartbeat)):
             raise MisuseError(f"until: expected a time up to {iso(latest)}, found {iso(end)}.")

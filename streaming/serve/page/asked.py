@@ -165,8 +165,8 @@ class Asked:
         return int(text)
 
     def name(self, parameter: str, known: Callable[[], Sequence[str]]) -> str:
-        """Return a name of a group or topic: in full, or by its SHA-256 among the `known` names, which are
-        those of now, and all names of the history."""
+        """Return a name of a group or topic: in full, or by its SHA-256 among the `known` names of the
+        present, and all names of the history."""
         if parameter in self.parameters:
             return self.parameters[parameter]
         if parameter not in self._found:

@@ -61,8 +61,8 @@ _CACHED_AT_MOST: Final = 1024 * 1024
 class View:
     """A page: functions for its content and for its rows, which it has in some formats.
 
-    `is_slow`: its content is read from the tables, not from memory; else so is that of requests for which
-    `is_held` is false. `has_past`: it takes as_of.
+    `is_slow`: its content is read from the tables, not from memory. `is_held`: whether memory has the content
+    of a request; if not, it is read from the tables, too. `has_past`: it takes as_of.
     `is_assessed`: it shows the assessment, not newer batches; its rows may be of newer ones.
     """
 
