@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from streaming.cli.layout.forms import Form
 from streaming.cli.options import Asking, Output, print_answer, tables_of, topics_of
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from streaming.tables.snapshot import Among, Snapshot
 
 T = TypeVar("T")
-
-_MOST_NAMED: Final = 5
-"""Most positions of one topic, and most topics of groups, in remarks about positions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +202,10 @@ class Found:
 def recreated_topics(rows: "pa.Table") -> Iterator[str]:
     """Yield remarks about offsets (rows with `of_recreated_topic`) of topics that were recreated since."""
     from streaming.lag.restoring import RECREATED
-    from streaming.queries.reset_csv import doubts, with_warning
+    from streaming.queries.reset_csv import MOST_NAMED, doubts, with_warning
 
     found = rows.filter(rows["of_recreated_topic"])
-    return doubts(with_warning(found, RECREATED), most=_MOST_NAMED)
+    return doubts(with_warning(found, RECREATED), most=MOST_NAMED)
 
 
 def write_reset_csv(positions: "pa.Table", *, one_group: bool) -> tuple[list[str], bool]:

@@ -194,6 +194,5 @@ class LagQueries:
 
     def _ask(self, as_of: datetime | None, question: Callable[[SnapshotLagQueries], T]) -> T:
         return self.tables.ask(
-            lambda at: question(SnapshotLagQueries(at, self.max_age_ms, self.rules)),
-            as_of=to_ms(as_of),
+            lambda at: question(SnapshotLagQueries(at, self.max_age_ms, self.rules)), as_of=to_ms(as_of)
         )

@@ -18,8 +18,8 @@ from streaming.common.times import iso
 if TYPE_CHECKING:
     from streaming.tables.snapshot import Snapshot
 
-_MOST_NAMED: Final = 5
-"""Most groups with members, and most positions of one topic, that are named."""
+MOST_NAMED: Final = 5
+"""Most groups with members, topics of groups, and positions of one topic that remarks name."""
 
 _BY: Final = ["group", "topic", "warning"]
 
@@ -72,14 +72,14 @@ def member_warnings(at: "Snapshot", positions: pa.Table) -> Iterator[str]:
 
     answer = SnapshotQueries(at.newest()).describe_groups(positions["group"].unique().to_pylist())
     counts = {name: len(one.members) for name, one in answer.groups.items() if one.members}
-    for name in sorted(counts, key=str)[:_MOST_NAMED]:
+    for name in sorted(counts, key=str)[:MOST_NAMED]:
         members = "a member" if counts[name] == 1 else f"{counts[name]} members"
         yield (
             f"group {name!r} has {members} (as of {iso(answer.as_of.read_until, 'seconds')}): "
             "kafka-consumer-groups will refuse it until its consumers are stopped, or their sessions time out"
         )
-    if len(counts) > _MOST_NAMED:
-        yield f"and {len(counts) - _MOST_NAMED} more groups"
+    if len(counts) > MOST_NAMED:
+        yield f"and {len(counts) - MOST_NAMED} more groups"
 
 
 def doubts(positions: pa.Table, *, most: int | None = None) -> Iterator[str]:
@@ -91,10 +91,10 @@ def doubts(positions: pa.Table, *, most: int | None = None) -> Iterator[str]:
     starts = np.flatnonzero(begins_run(*(column[rows] for column in columns)))
     counts = np.diff(starts, append=len(rows))
     told = counts[:most].sum()
-    is_named = np.arange(told) - np.repeat(starts, counts)[:told] < _MOST_NAMED
+    is_named = np.arange(told) - np.repeat(starts, counts)[:told] < MOST_NAMED
     named = take(doubtful.select([*_BY, "partition", "committed_offset"]), rows[:told][is_named]).to_pylist()
     for count, ((group, _, warning), own) in zip(counts, groupby(named, itemgetter(*_BY)), strict=False):
-        more = f"; and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+        more = f"; and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
         yield f"group {group!r}: {'; '.join(map(_place, own))}{more}: {warning}"
     if others := len(rows) - told:
         yield f"and {others} more offsets"

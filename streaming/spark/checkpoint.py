@@ -1,8 +1,9 @@
 """Reads a query's checkpoint, which Spark writes: the id of the query, and the positions of each batch."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -13,6 +14,7 @@ from streaming.spark.java_errors import kind_and_message
 STATE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 """The Spark setting that is the number of state partitions."""
 
+T = TypeVar("T")
 
 _CHECKSUM: Final = "ChecksumException"
 """Hadoop's exception for a file that differs from its checksum."""
@@ -46,13 +48,7 @@ class Checkpoint:
     def query_id(self) -> str | None:
         """Return the id of the query of the checkpoint; None if there is no checkpoint yet."""
         text = self._read("metadata")
-        if text is None:
-            return None
-        try:
-            found: str = json.loads(text)["id"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._damaged("metadata", repr(text[:100])) from error
-        return found
+        return None if text is None else self._parsed("metadata", text, lambda text: json.loads(text)["id"])
 
     def has_batches(self) -> bool:
         """Return whether any batch was completed."""
@@ -65,10 +61,11 @@ class Checkpoint:
         text = None if newest is None else self._read(f"offsets/{newest}")
         if text is None:
             return None
-        try:
+
+        def parse(text: str) -> int:
             return int(json.loads(text.splitlines()[1])["conf"][STATE_PARTITIONS])
-        except (IndexError, KeyError, ValueError) as error:
-            raise self._damaged(f"offsets/{newest}", repr(text[:100])) from error
+
+        return self._parsed(f"offsets/{newest}", text, parse)
 
     def versions_to_replay(self) -> int:
         """Return the number of state versions that a start replays on top of a snapshot: the maximum over all
@@ -97,16 +94,20 @@ class Checkpoint:
         source.
         """
         text = self._read(f"offsets/{batch_id}") or ""  # Spark writes it before it runs the batch
-        try:
-            ends = json.loads(text.splitlines()[2])[topic]
-        except (IndexError, KeyError, ValueError) as error:
-            raise self._damaged(f"offsets/{batch_id}", repr(text[:100])) from error
+        ends = self._parsed(f"offsets/{batch_id}", text, lambda text: json.loads(text.splitlines()[2])[topic])
         return {int(partition): offset for partition, offset in ends.items()}
 
     def end(self, topic: str) -> dict[int, int]:
         """Return the end of the last completed batch, as `positions` does; empty: none was completed."""
         newest = max(self._numbers("commits"), default=None)
         return {} if newest is None else self.positions(newest, topic)
+
+    def _parsed(self, file: str, text: str, parse: Callable[[str], T]) -> T:
+        """Return the part of a file that `parse` reads; raises `DamagedCheckpointError`."""
+        try:
+            return parse(text)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise self._damaged(file, repr(text[:100])) from error
 
     def _damaged(self, file: str, found: str) -> DamagedCheckpointError:
         return DamagedCheckpointError(

@@ -1,7 +1,7 @@
 """The commands for expiring and removed offsets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -26,15 +26,12 @@ from streaming.cli.options import (
 )
 from streaming.common.times import now_ms, parse_duration_ms, to_ms
 from streaming.model.errors import MisuseError
-from streaming.queries.reset_csv import doubts, is_one_group, member_warnings
+from streaming.queries.reset_csv import MOST_NAMED, doubts, is_one_group, member_warnings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from streaming.queries.expiring import Listing
-
-_MOST_NAMED: Final = 5
-"""Most topics of groups whose last removals are outside the time asked for that are named."""
 
 asked_options = all_of(group_options, topic_option)
 
@@ -161,7 +158,7 @@ def removed(
     listing, found, lost, one_group, running = question.ask(to_restore)
     of_file, is_whole = write_reset_csv(lost, one_group=one_group)
     outside = removals.without_last(listing.rows)
-    remarks = [*listing.all_remarks(), *of_file, *doubts(outside, most=_MOST_NAMED), *running]
+    remarks = [*listing.all_remarks(), *of_file, *doubts(outside, most=MOST_NAMED), *running]
     if not (len(lost) or len(outside) or found.missing):
         which = " of those that were removed in that time" if start is not None or asking.as_of else ""
         remarks.append(f"no offset{which} is lost: there is nothing to restore")

@@ -550,15 +550,20 @@ def test_the_overview_has_the_five_soonest_expiries_of_groups_and_topics(
     assert links[-1] == "/expiring?within=week"
 
 
+def other_cluster(folder: Path, offsets: Batch | None = None) -> Tables:
+    """Return complete tables with the group h, and some offsets."""
+    now, other = now_ms(), new_tables(folder)
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(other, {**(offsets or {}), "h": group(source_partition=0)}, now=now, partitions={0: whole})
+    return other
+
+
 def test_the_choice_of_another_cluster_leads_from_every_page_to_one_that_is_there(
     tables: Tables, tmp_path: Path
 ) -> None:
     """From the pages of a group, an offset or a topic, and their errors, to a list."""
     fill(tables)
-    other = new_tables(tmp_path / "other")
-    now = now_ms()
-    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
-    append(other, {"h": group(source_partition=0)}, now=now, partitions={0: whole})
+    other = other_cluster(tmp_path / "other")
     with opened({"one": tables.root, "two": other.root}) as endpoint:
         for cluster in ("one", "two"):
             shows(endpoint, f"/groups?cluster={cluster}", "Complete.")
@@ -576,11 +581,9 @@ def test_clusters_have_their_own_numbers_and_one_that_cannot_be_read_says_why(
     tables: Tables, tmp_path: Path
 ) -> None:
     fill(tables)
-    other = new_tables(tmp_path / "other")
-    now = now_ms()
-    many: Batch = {("h", "t", number): offset(source_partition=0) for number in range(3)}
-    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
-    append(other, {**many, "h": group(source_partition=0)}, now=now, partitions={0: whole})
+    other = other_cluster(
+        tmp_path / "other", {("h", "t", number): offset(source_partition=0) for number in range(3)}
+    )
     empty = new_tables(tmp_path / "empty")
     with opened({"one": tables.root, "two": other.root, "new": empty.root}) as endpoint:
 

@@ -7,15 +7,12 @@ import pyarrow.compute as pc
 from streaming.common.times import DAY_MS
 from streaming.expiry.cause_names import CAUSES
 from streaming.queries.removed import PRINTED, removed, restorable
-from streaming.queries.reset_csv import doubts, names_left_out
+from streaming.queries.reset_csv import MOST_NAMED, doubts, names_left_out
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables
 from streaming.serve.page.columns import count_column, group_column, position_column
 from streaming.serve.page.listing import Column, having, listing
 from streaming.serve.page.view import Document, Page
-
-_MOST_DOUBTS: Final = 5
-"""Most topics of groups whose offsets are named as doubtful."""
 
 SINCE: Final = {"day": DAY_MS, "week": 7 * DAY_MS, "quarter": 90 * DAY_MS}
 
@@ -52,7 +49,7 @@ def _removed(asked: Asked) -> Document:
         if cause := asked.word("cause", CAUSES):
             rows = rows.filter(pc.equal(rows["cause"], cause))
         lost = tables.lag.to_restore(restorable(rows))
-        of_file = [*doubts(lost, most=_MOST_DOUBTS), *names_left_out(lost, one_group=False)]
+        of_file = [*doubts(lost, most=MOST_NAMED), *names_left_out(lost, one_group=False)]
         remarks = [*found.all_remarks(), *(f"/removed.reset-csv: {one}" for one in of_file)]
         return Document(rows=rows.select(PRINTED.names), about=found.about, lost=lost, remarks=remarks)
 
