@@ -399,6 +399,8 @@ def test_dropped_offsets_are_reported_once_per_group_and_counted(lake: Lake) -> 
     unknown = opened.finding.facts | {"committed_offset": None, "dropped_at": None}
     bare = replace(opened, finding=replace(opened.finding, facts=unknown))
     assert "has dropped 2 committed offsets, one of them (orders-1); consumers" in summary(bare)
+    single = replace(opened, finding=replace(opened.finding, facts=opened.finding.facts | {"offsets": 1}))
+    assert f"has dropped 1 committed offset (orders-1 at offset 100) at {at}; " in summary(single)
     assert lake.evaluate() == []
     lake.pass_time(20 * HOUR)
     lake.drop("billing", ("orders", 2), cause=EXPIRED)

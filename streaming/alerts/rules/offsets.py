@@ -142,10 +142,11 @@ def _judge_offset_expired(view: RuleContext) -> Judgement:
 
 def _sentence_of_drop(finding: Finding) -> str:
     """The offset is unknown if no commit could be read, the time if a rebuild found the drop."""
+    which = "" if finding.facts["offsets"] == 1 else ", one of them"
     offset = "" if finding.facts["committed_offset"] is None else " at offset {committed_offset}"
     time = "" if finding.facts["dropped_at"] is None else " at {dropped_at}"
     return (
-        f"{{subject}}: the broker has dropped {{offsets}}, one of them ({{place}}{offset}){time}; "
+        f"{{subject}}: the broker has dropped {{offsets}}{which} ({{place}}{offset}){time}; "
         "consumers continue at auto.offset.reset"
     )
 
