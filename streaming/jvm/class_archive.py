@@ -39,7 +39,8 @@ def archive_options(jars: Path) -> list[str]:
 def find_archive(jars: Path) -> Path | None:
     """Return the matching archive if it is complete: a truncated one would crash the JVM.
 
-    Raises `ForeignFileError` if others may write it.
+    Its modification time becomes the current time, so that archives in use are kept (`put_in_place`). Raises
+    `ForeignFileError` if others may write it.
     """
     name = archive_name(jars)
     found = [] if name is None else jars.parent.glob(f"{name}-*.jsa")
@@ -47,6 +48,8 @@ def find_archive(jars: Path) -> Path | None:
         for file in found:
             if file.name == _with_size(name or "", file):
                 refuse_foreign([file], "archive of classes")
+                with suppress(OSError):  # the cache may be another user's, or read-only
+                    os.utime(file)
                 return file
     return None
 
@@ -79,7 +82,8 @@ def digest_of(class_path: Iterable[Path]) -> str | None:
 
 
 def put_in_place(made: Path, cache: Path, name: str) -> Path:
-    """Move an archive to its final name in the cache, which ends with its size; keep only the newest few.
+    """Move an archive to its final name in the cache, which ends with its size; keep only the few archives
+    that were used or made last.
 
     It is synced to the disk first, and then renamed in one step. Returns its path.
     """

@@ -6,7 +6,7 @@ because superseded commits are dropped before packing.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,21 +58,25 @@ def pack(records: pa.Table, totals: Totals) -> bytes:
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """A packed block, not yet read; `first_partition` is the lowest offsets partition of its records."""
+    """A packed block in a file; `first_partition` is the lowest offsets partition of its records."""
 
-    data: bytes
+    start: int
+    size: int
     totals: Totals
     first_partition: int
 
     @classmethod
-    def open(cls, data: bytes) -> "PackedBlock":
-        """Read the metadata of a block, not its records."""
+    def put(cls, data: bytes, file: IO[bytes]) -> "PackedBlock":
+        """Append a block to a file; read its metadata, not its records."""
         metadata = pa.ipc.open_stream(data, options=_READING).schema.metadata
-        return cls(data, totals_from_json(metadata[TOTALS_KEY]), int(metadata[_FIRST_KEY]))
+        start = file.tell()
+        file.write(data)
+        return cls(start, len(data), totals_from_json(metadata[TOTALS_KEY]), int(metadata[_FIRST_KEY]))
 
-    def records(self) -> pa.Table:
-        """Read the records (schema `PACKED_RECORDS`)."""
-        return from_bytes(self.data).replace_schema_metadata(None)
+    def records(self, file: IO[bytes]) -> pa.Table:
+        """Read the records (schema `PACKED_RECORDS`) from the file."""
+        file.seek(self.start)
+        return from_bytes(file.read(self.size)).replace_schema_metadata(None)
 
 
 def count_records(records: pa.Table) -> Totals:

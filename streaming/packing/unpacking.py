@@ -2,14 +2,14 @@
 
 A task reads one offsets partition after the other, so each block of a large batch has the records of a few of
 them. Replay takes several times the memory of its records. Reading in slices limits it, however large the
-batch.
+batch. Until then, blocks wait in a file.
 """
 
 from collections.abc import Iterable, Iterator
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import Final
+from typing import IO, Final
 
 import pyarrow as pa
 
@@ -23,10 +23,11 @@ SLICE_RECORDS: Final = 50_000
 
 
 class PackedBlocks:
-    """The packed blocks of one shard in one batch, in any order."""
+    """The packed blocks of one shard in one batch, in any order; they are written to an empty `file`."""
 
-    def __init__(self, blocks: Iterable[bytes]) -> None:
-        opened = [*map(PackedBlock.open, blocks)]
+    def __init__(self, blocks: Iterable[bytes], file: IO[bytes]) -> None:
+        self._file = file
+        opened = [PackedBlock.put(block, file) for block in blocks]
         self._blocks = sorted(opened, key=lambda block: block.first_partition)
         self.totals = reduce(add, (block.totals for block in opened), Totals())
         """The sum of their counters. They are added in the given order, which within one offsets partition is
@@ -41,14 +42,14 @@ class PackedBlocks:
         bounds, held = KeptBytes(), list[pa.Table]()
         lowest = self._blocks[0].first_partition  # of the held records
         for block, following in pairwise(self._blocks):
-            held.append(bounds.bounded(block.records()))
+            held.append(bounds.bounded(block.records(self._file)))
             follower = following.first_partition
             if sum(map(len, held)) >= SLICE_RECORDS and lowest < follower:
                 complete, rest = _divided(pa.concat_tables(held), follower)
                 if len(complete):
                     yield complete
                 held, lowest = [rest], follower
-        held.append(bounds.bounded(self._blocks[-1].records()))
+        held.append(bounds.bounded(self._blocks[-1].records(self._file)))
         yield pa.concat_tables(held)
 
 

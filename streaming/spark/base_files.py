@@ -30,8 +30,14 @@ _FOLDER: Final = "offsetlake-bases"
 _SIZE: Final = b"offsetlake.size"  # of the Arrow stream in the state
 _REPLACED: Final = b"offsetlake.replaced"  # numbers of rows of the first base
 
+
 Place = tuple[str, int]
 """The name of a value of the state with a base, and the number of the shard."""
+
+
+def temporary_folder() -> str | None:
+    """Return the first folder for temporary files that Spark gives to this worker; None outside of Spark."""
+    return os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None
 
 
 class BaseFiles:
@@ -46,7 +52,7 @@ class BaseFiles:
         """Return the files in the folder of the job, or in the first one that Spark gives to this worker."""
         if own := os.environ.get(FOLDER_VARIABLE):
             return cls(Path(own))
-        local = os.environ.get(_LOCAL_DIRS, "").split(",")[0]
+        local = temporary_folder()
         return cls(Path(local, _FOLDER) if local else None)
 
     def find(self, place: Place, digest: bytes) -> Base | None:

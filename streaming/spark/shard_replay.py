@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
+from tempfile import SpooledTemporaryFile
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from streaming.model.totals import Totals, totals_to_json
 from streaming.packing import codec
 from streaming.packing.quarantine import quarantined
 from streaming.packing.unpacking import PackedBlocks
-from streaming.spark.base_files import BaseFiles
+from streaming.settings.kinds import MIB
+from streaming.spark.base_files import BaseFiles, temporary_folder
 from streaming.spark.fingerprint import Fingerprint
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.task_files import TaskFiles, announced
@@ -39,6 +41,10 @@ RESULT_BYTES: Final = 2**31 - 1
 
 _LARGE_SHARD: Final = 1_000_000
 """Entries from which on a base takes more memory than the records of a batch."""
+
+_HELD_BYTES: Final = 4 * MIB
+"""Blocks of more bytes wait in a file until they are replayed: those of values that do not compress, such as
+metadata, may take gigabytes."""
 
 _NO_CHANGES: Final = CHANGES_IN_BATCH.empty_table()
 _NO_FAILURES: Final = QUARANTINE_IN_BATCH.empty_table()
@@ -115,7 +121,11 @@ class _Replayed:
 
 
 def _effects(before: Shard, blocks: Iterable[bytes], files: TaskFiles) -> _Replayed:
-    read = PackedBlocks(blocks)
+    with SpooledTemporaryFile(_HELD_BYTES, dir=temporary_folder()) as file:
+        return _effects_of(PackedBlocks(blocks, file), before, files)
+
+
+def _effects_of(read: PackedBlocks, before: Shard, files: TaskFiles) -> _Replayed:
     effects, results, records, fingerprint = list[Effect](), list[Cells](), 0, Fingerprint()
     for some in read.slices():
         effect = effect_of(before, some)

@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +21,9 @@ from processes import PARTS, STARTED_BY_JVM, peak_memory, processor_seconds
 
 from decoders import decode_columns
 from streaming.demo.local_broker import LocalBroker
-from streaming.packing import codec
 from streaming.packing.by_shard import pack_by_shard
 from streaming.packing.shards import Shards, shard_keys
+from streaming.packing.unpacking import PackedBlocks
 from streaming.state.replay import Shard, replay
 from streaming.state.stored import Values
 from streaming.tables.tables import Tables
@@ -251,7 +252,7 @@ def shard_records(case: Case, workload: Workload, size: int, offset: int) -> Ite
         "source_timestamp": offsets,
     }
     for key, block in pack_by_shard(pa.table(columns), case.shards).items():
-        yield key, codec.PackedBlock.open(block).records()
+        yield key, pa.concat_tables(PackedBlocks([block], BytesIO()).slices())
 
 
 # --- printing ---

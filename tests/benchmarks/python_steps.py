@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from typing import Any, Final
 
 import numpy as np
@@ -47,7 +48,7 @@ def python_steps(
                 arrived[shard].append(block)
         changes = []
         for shard, own in arrived.items():
-            records = step("unpack", lambda own=own: pa.concat_tables(PackedBlocks(own).slices()))
+            records = step("unpack", lambda own=own: pa.concat_tables(PackedBlocks(own, BytesIO()).slices()))
             shards[shard], changed = step("replay", replay, shards[shard], records)
             state = step("state to bytes", codec.to_bytes, shards[shard].entries.table)
             step("state from bytes", codec.from_bytes, state)

@@ -91,6 +91,19 @@ def test_only_the_newest_few_are_kept(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {f"classes-{number}-0.jsa" for number in (2, 3, 4)}
 
 
+def test_an_archive_in_use_is_kept_although_others_are_newer(
+    jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = name_for(jars, tmp_path / "java", "17.0.15", monkeypatch)
+    assert name is not None
+    archive = put_in_place(made(tmp_path), jars.parent, name)
+    os.utime(archive, (1, 1))
+    for number in range(3):
+        assert archive_options(jars)[-1].endswith(f'{archive}"')
+        put_in_place(made(tmp_path), jars.parent, f"classes-{number}")
+    assert archive_options(jars)[-1].endswith(f'{archive}"')
+
+
 class TestRealJava:
     """What the JVM does with archives that it cannot use: it starts without them."""
 

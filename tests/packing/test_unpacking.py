@@ -1,5 +1,7 @@
 """Blocks are read a few offsets partitions at a time, however the records are divided into blocks."""
 
+from io import BytesIO
+
 import pyarrow as pa
 import pytest
 from blocks_read import read_blocks
@@ -51,19 +53,19 @@ def test_each_offsets_partition_is_in_one_slice_and_whole(
     random.shuffle(blocks)  # type: ignore[attr-defined] # tasks answer in any order
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unpacking, "SLICE_RECORDS", most)
-        slices = [places_of(records) for records in PackedBlocks(blocks).slices()]
+        slices = [places_of(records) for records in PackedBlocks(blocks, BytesIO()).slices()]
     counts = [count for own, _ in read for count in own]
     everything = [(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]
     assert sorted(place for places in slices for place in places) == everything
     in_slices = [{partition for partition, _ in places} for places in slices]
     assert sum(map(len, in_slices)) == len(set[int]().union(*in_slices))
-    assert PackedBlocks(blocks).totals == Totals(decoded=len(everything))
+    assert PackedBlocks(blocks, BytesIO()).totals == Totals(decoded=len(everything))
 
 
 def test_no_more_is_held_than_blocks_of_a_few_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "SLICE_RECORDS", 10)
     blocks = blocks_of([([8] * 50, [5] * 80)])
-    assert max(len(records) for records in PackedBlocks(blocks).slices()) <= 10 + 2 * 5 + 8
+    assert max(len(records) for records in PackedBlocks(blocks, BytesIO()).slices()) <= 10 + 2 * 5 + 8
 
 
 def test_an_offsets_partition_of_many_blocks_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,14 +79,14 @@ def test_an_offsets_partition_of_many_blocks_is_put_together_once(monkeypatch: p
     monkeypatch.setattr(unpacking, "SLICE_RECORDS", 10)
     monkeypatch.setattr(unpacking, "_divided", noted)
     blocks = blocks_of([([3, 400, 3], [5] * 100)])
-    assert sorted(map(len, PackedBlocks(blocks).slices())) == [3, 3, 400]
+    assert sorted(map(len, PackedBlocks(blocks, BytesIO()).slices())) == [3, 3, 400]
     assert sum(divided) < 2 * 406
 
 
 def test_the_first_unknown_record_of_an_offsets_partition_stays_the_first() -> None:
     """Tasks read partitions in any order: here 2 before 1, so the lowest block holds the end of 2."""
     blocks = [pack(records_at(places), unknown_at(places)) for places in ([(2, 0), (2, 1)], [(1, 0), (2, 2)])]
-    [unknown] = PackedBlocks(blocks).totals.unknown
+    [unknown] = PackedBlocks(blocks, BytesIO()).totals.unknown
     assert (unknown.first, unknown.count) == (Position(2, 0), 4)
 
 

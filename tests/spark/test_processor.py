@@ -1,18 +1,22 @@
 """The stateful operator, without a query: over many batches it gives what a replay in memory gives."""
 
+import os
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from map_state import MapState
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from streaming.common import pieces
 from streaming.model.errors import OffsetlakeError
-from streaming.model.schemas import CHANGES_IN_BATCH, KEY
+from streaming.model.schemas import CHANGES_IN_BATCH, KEY, PACKED_RECORDS
 from streaming.model.totals import Totals, totals_from_json
 from streaming.packing import codec, unpacking
 from streaming.packing.shards import shard_keys
@@ -76,8 +80,10 @@ def test_every_batch_gives_what_a_replay_in_memory_gives(
 def test_many_records_replayed_in_slices_give_what_they_give_at_once(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each slice has offsets partitions of its own, whole; the operator gives the changes of all of them."""
+    """Each slice has offsets partitions of its own, whole; the operator gives the changes of all of them.
+    Many blocks are read from a file."""
     monkeypatch.setattr(unpacking, "SLICE_RECORDS", 30)
+    monkeypatch.setattr(shard_replay, "_HELD_BYTES", 10_000)
     case = replace(CASE, partitions=20)
     operator, shard = TwsTester(ReplayShard()), Shard.empty()
     for number in range(3):
@@ -86,13 +92,46 @@ def test_many_records_replayed_in_slices_give_what_they_give_at_once(
             [records for _, records in shard_records(case, workload, count, number * 10_000)]
         )
         blocks = blocks_of(records, 25)
-        assert (len([*PackedBlocks(blocks).slices()]) > 1) == (count >= 60)
+        assert (len([*PackedBlocks(blocks, BytesIO()).slices()]) > 1) == (count >= 60)
         shard, changes = replay(shard, records)
         totals = Totals(decoded=len(records))
         results = operator.test(0, [Row(shard=0, records=block) for block in blocks])
         found = [widen(codec.from_bytes(row["changes"]), CHANGES_IN_BATCH) for row in results]
         assert pa.concat_tables(found).sort_by(KEYS).equals(changes.sort_by(KEYS))
         assert sum((totals_from_json(row["totals"]) for row in results), Totals()) == totals
+
+
+def test_many_blocks_wait_in_a_file_that_is_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of values that do not compress, such as metadata, the blocks of a batch take gigabytes."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
+    monkeypatch.setattr(shard_replay, "_BASES", BaseFiles(None))
+    _, records = next(iter(shard_records(CASE, replace(CASE.filling, records=1), 1, 0)))
+    place = PACKED_RECORDS.get_field_index("metadata")
+    records = records.set_column(place, "metadata", pa.array([os.urandom(500_000).hex()]))
+    block = codec.pack(records, Totals(decoded=1))
+    seen = list[int]()
+
+    def blocks() -> Iterator[bytes]:
+        tracemalloc.start()
+        for _ in range(40):
+            yield bytes(bytearray(block))  # a copy
+        seen.extend((tracemalloc.get_traced_memory()[0], open_files_in(tmp_path)))
+        tracemalloc.stop()
+
+    results = [*shard_replay.replay_blocks(MapState(), 0, blocks())]
+    assert sum((totals_from_json(row["totals"]) for row in results), Totals()) == Totals(decoded=40)
+    held, files = seen
+    assert held < 3 * len(block)
+    assert (files, open_files_in(tmp_path)) == (1, 0)
+    assert [*tmp_path.iterdir()] == []
+
+
+def open_files_in(folder: Path) -> int:
+    """Count this process's open files in a folder, deleted ones too."""
+    opened = (file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink())
+    return sum(path.is_relative_to(folder) for path in opened)
 
 
 def test_what_is_larger_than_a_cell_or_a_state_value_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:

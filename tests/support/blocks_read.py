@@ -1,6 +1,7 @@
 """What is in blocks, all at once."""
 
 from collections.abc import Iterable
+from io import BytesIO
 
 import pyarrow as pa
 
@@ -15,5 +16,5 @@ def read_blocks(*blocks: bytes) -> tuple[pa.Table, Totals]:
 
 def read_all(blocks: Iterable[bytes]) -> tuple[pa.Table, Totals]:
     """Do the same for any number of blocks."""
-    read = PackedBlocks(blocks)
+    read = PackedBlocks(blocks, BytesIO())
     return pa.concat_tables(read.slices()), read.totals
