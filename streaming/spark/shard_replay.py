@@ -43,8 +43,8 @@ _LARGE_SHARD: Final = 1_000_000
 """Entries from which on a base takes more memory than the records of a batch."""
 
 _HELD_BYTES: Final = 4 * MIB
-"""Blocks of more bytes wait in a file until they are replayed: those of values that do not compress, such as
-metadata, may take gigabytes."""
+"""If the blocks of a shard have more bytes, they wait in a file until they are replayed: with metadata that
+does not compress, they may have gigabytes."""
 
 _NO_CHANGES: Final = CHANGES_IN_BATCH.empty_table()
 _NO_FAILURES: Final = QUARANTINE_IN_BATCH.empty_table()

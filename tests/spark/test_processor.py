@@ -104,7 +104,7 @@ def test_many_records_replayed_in_slices_give_what_they_give_at_once(
 def test_many_blocks_wait_in_a_file_that_is_gone_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of values that do not compress, such as metadata, the blocks of a batch take gigabytes."""
+    """With metadata that does not compress, the blocks of a batch may have gigabytes."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
     monkeypatch.setattr(shard_replay, "_BASES", BaseFiles(None))
     _, records = next(iter(shard_records(CASE, replace(CASE.filling, records=1), 1, 0)))
