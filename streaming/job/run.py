@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from streaming.brokers.broker import Broker
 from streaming.brokers.client_settings import java_needs
 from streaming.brokers.facts import TopicFacts
 from streaming.common.container_limits import limit_cores_of_arrow, memory_limit
+from streaming.common.freed_memory import return_freed_memory_at_once
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
 from streaming.job.reading import TopicReader
@@ -33,14 +35,19 @@ from streaming.model.progress import Progress
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
 from streaming.settings.kinds import shown_size
-from streaming.settings.memory import USUAL_BYTES, division_of, fitted
+from streaming.settings.memory import USUAL_BYTES, fitted
 from streaming.settings.model import Settings
 from streaming.settings.storage import export_secrets
 from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
-from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
+from streaming.spark.session import (
+    GENERATED,
+    end_session,
+    python_of_workers,
+    start_session,
+    wait_for_end_of_jvm,
+)
 from streaming.spark.warm_up import start_warm_up
-from streaming.spark.worker_memory import expect_many_rows, keep_nothing
 from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
@@ -70,7 +77,7 @@ def rebuild_tables(settings: Settings, listener: Reporter, stop: threading.Event
 def archive_classes(settings: Settings, archive: Path) -> None:
     """Run a few batches, and make the JVM write the classes that it has loaded.
 
-    Ends the JVM of this process. Raises `OffsetlakeError` if no archive was written.
+    Raises `OffsetlakeError` if no archive was written.
     """
     stop, seen = threading.Event(), itertools.count(1)
     limit = threading.Timer(_ARCHIVE_LIMIT_S, stop.set)
@@ -87,7 +94,7 @@ def archive_classes(settings: Settings, archive: Path) -> None:
     run_job(settings, Reporter(count, lambda _: None), stop, once=False)
     limit.cancel()
     with _explained(settings), suppress(subprocess.TimeoutExpired):
-        end_jvm(_ARCHIVE_LIMIT_S)
+        wait_for_end_of_jvm(_ARCHIVE_LIMIT_S)
     if not archive.is_file():
         raise JobFailedError(f"archiving classes: expected the JVM to write {archive}, found no such file")
 
@@ -103,10 +110,7 @@ def _with_reader(
     refuse_contradictions_of_job(settings)
     limit_cores_of_arrow()
     settings = _fitted_here(settings)
-    if division_of(settings).keeps_freed:
-        expect_many_rows()
-    else:
-        keep_nothing()
+    return_freed_memory_at_once()
     find_java()  # the jars may exist without it
     require_account()
     tables = Tables(settings.tables.root, settings.tables.storage_options)
@@ -146,6 +150,12 @@ def _with_reader(
                 properties=needs.properties,
                 java_options=options,
             )
+
+        @cache
+        def end_spark() -> None:
+            with listener.waiting("stopping Spark"):
+                end_session(spark)
+
         try:
             if is_on_s3(settings.job.checkpoint):
                 with listener.waiting(f"looking at the checkpoint {settings.job.checkpoint}"):
@@ -153,10 +163,9 @@ def _with_reader(
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be starting
                     start_warm_up(spark)
-                act(TopicReader(spark, settings, broker, facts, listener, stop, name))
+                act(TopicReader(spark, settings, broker, facts, listener, stop, name, end_spark))
         finally:
-            with listener.waiting("stopping Spark"):
-                spark.stop()
+            end_spark()
 
 
 def _facts_in(progress: Progress) -> TopicFacts | None:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from streaming.settings.storage import by_reference, resolved_options
 from streaming.spark.java_errors import error_line
-from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
+from streaming.spark.worker_memory import MANY_ROWS, prepare_worker, return_after
 from streaming.tables.folding import BucketsToFold, FoldedBuckets, FoldElsewhere
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def _tagged(context: SparkContext, tag: str) -> Iterator[None]:
 
 
 def _folded(options: Mapping[str, str], wanted: BucketsToFold) -> FoldedBuckets:
-    handled_rows(MANY_ROWS)
+    prepare_worker()
     folded = wanted.folded(resolved_options(options))
-    hand_over()
+    return_after(MANY_ROWS)
     return folded

@@ -19,7 +19,6 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
-from streaming.common.freed_memory import AT_ONCE
 from streaming.jvm.log_file import output_to
 from streaming.settings.created_files import umask_of
 from streaming.settings.kinds import MIB
@@ -246,14 +245,21 @@ def forget_closed_sockets(session: SparkSession) -> None:
         held.set(None, kept)
 
 
-def end_jvm(limit_s: float) -> None:
-    """Shut down the JVM of this process's sessions, and wait for its end.
+def end_session(session: SparkSession) -> None:
+    """Stop Spark, and shut down its JVM, whose memory others can use then: no session can follow in this
+    process."""
+    session.stop()
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends when its input does
+
+
+def wait_for_end_of_jvm(limit_s: float) -> None:
+    """Wait for the end of the JVM of a session that has ended.
 
     Raises `TimeoutExpired` after `limit_s` seconds; the JVM is then killed.
     """
     gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends when its input does
     try:
         gateway.proc.wait(limit_s)
     finally:
@@ -372,11 +378,7 @@ def session_conf(
 
 def _of_division(division: Division) -> dict[str, str]:
     """Return the settings of the memory of executors, if these are this process."""
-    workers = {} if division.keeps_freed else AT_ONCE
-    return {
-        _OFF_HEAP: str(division.off_heap_bytes),
-        **{f"spark.executorEnv.{name}": value for name, value in workers.items()},
-    }
+    return {_OFF_HEAP: str(division.off_heap_bytes)}
 
 
 def _connector(
