@@ -3,12 +3,11 @@
 import itertools
 import logging
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +41,7 @@ from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
 from streaming.spark.session import (
     GENERATED,
-    end_session,
+    end_jvm,
     python_of_workers,
     start_session,
     wait_for_end_of_jvm,
@@ -53,6 +52,7 @@ from streaming.tables.tables import Tables
 _log = logging.getLogger(__name__)
 
 _BATCHES_OF_ARCHIVE: Final = 2
+_JVM_LIMIT_S: Final = 15.0  # for its end; usually less than 1
 _ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; usually 15 and 10
 
 
@@ -63,7 +63,7 @@ def run_job(settings: Settings, listener: Reporter, stop: threading.Event, *, on
     With `once` the topic must exist within `connect_timeout`, else the job waits for it. Raises
     `OffsetlakeError` for everything that a user can act on.
     """
-    _with_reader(settings, listener, stop, lambda reader: follow(reader, once=once), ends=once)
+    _with_reader(settings, listener, stop, partial(follow, once=once), ends=once)
 
 
 def rebuild_tables(settings: Settings, listener: Reporter, stop: threading.Event) -> None:
@@ -91,10 +91,9 @@ def archive_classes(settings: Settings, archive: Path) -> None:
         if next(seen) >= _BATCHES_OF_ARCHIVE:
             stop.set()
 
-    run_job(settings, Reporter(count, lambda _: None), stop, once=False)
+    reporter, act = Reporter(count, lambda _: None), partial(follow, once=False)
+    _with_reader(settings, reporter, stop, act, ends=False, jvm_limit_s=_ARCHIVE_LIMIT_S)
     limit.cancel()
-    with _explained(settings), suppress(subprocess.TimeoutExpired):
-        wait_for_end_of_jvm(_ARCHIVE_LIMIT_S)
     if not archive.is_file():
         raise JobFailedError(f"archiving classes: expected the JVM to write {archive}, found no such file")
 
@@ -106,6 +105,7 @@ def _with_reader(
     act: Callable[[TopicReader], object],
     *,
     ends: bool,
+    jvm_limit_s: float = _JVM_LIMIT_S,
 ) -> None:
     refuse_contradictions_of_job(settings)
     limit_cores_of_arrow()
@@ -150,12 +150,6 @@ def _with_reader(
                 properties=needs.properties,
                 java_options=options,
             )
-
-        @cache
-        def end_spark() -> None:
-            with listener.waiting("stopping Spark"):
-                end_session(spark)
-
         try:
             if is_on_s3(settings.job.checkpoint):
                 with listener.waiting(f"looking at the checkpoint {settings.job.checkpoint}"):
@@ -163,9 +157,11 @@ def _with_reader(
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be starting
                     start_warm_up(spark)
-                act(TopicReader(spark, settings, broker, facts, listener, stop, name, end_spark))
+                act(TopicReader(spark, settings, broker, facts, listener, stop, name, end_jvm))
         finally:
-            end_spark()
+            with listener.waiting("stopping Spark"):
+                end_jvm()
+                wait_for_end_of_jvm(jvm_limit_s)
 
 
 def _facts_in(progress: Progress) -> TopicFacts | None:

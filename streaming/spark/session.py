@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socketserver
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -245,25 +246,23 @@ def forget_closed_sockets(session: SparkSession) -> None:
         held.set(None, kept)
 
 
-def end_session(session: SparkSession) -> None:
-    """Stop Spark, and shut down its JVM, whose memory others can use then: no session can follow in this
-    process."""
-    session.stop()
+def end_jvm() -> None:
+    """Make the JVM of this process's session stop Spark and end: no session can follow in this process.
+
+    The caller can do other work meanwhile.
+    """
     gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends when its input does
+    if not gateway.proc.stdin.closed:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when its input does
 
 
 def wait_for_end_of_jvm(limit_s: float) -> None:
-    """Wait for the end of the JVM of a session that has ended.
-
-    Raises `TimeoutExpired` after `limit_s` seconds; the JVM is then killed.
-    """
+    """Wait for the end of the JVM (`end_jvm`); kill it after `limit_s` seconds."""
     gateway: Any = SparkContext._gateway
-    try:
+    with suppress(subprocess.TimeoutExpired):
         gateway.proc.wait(limit_s)
-    finally:
-        gateway.proc.kill()  # no effect if it has ended
+    gateway.proc.kill()  # no effect if it has ended
 
 
 def python_of_workers(spark: SparkSettings, environment: Mapping[str, str]) -> str:
