@@ -128,7 +128,7 @@ def _effects_of(read: PackedBlocks, before: Shard, files: TaskFiles) -> _Replaye
         _refuse_too_much(results)
         effects.append(effect.without_changes())
         records += len(some)
-        return_after(records)
+        return_after(len(some))
     results += _cells(files.rest(), _NO_FAILURES)
     _refuse_too_much(results)
     results = results or [Cells(_cell(None, _NO_CHANGES), _cell(None, _NO_FAILURES))]

@@ -1,7 +1,7 @@
 """Memory management of the job's Python processes, driver and workers.
 
-All share one machine, and work in turns: so each returns the memory that it has freed after a step with many
-rows. Large blocks are returned as soon as they are freed.
+All share one machine, and work in turns: so each returns the memory that it has freed. Large blocks are
+returned as soon as they are freed, the rest after many rows.
 
 Workers exclude the objects of modules from garbage collection.
 """
@@ -15,12 +15,12 @@ from pyspark import TaskContext
 
 from streaming.common.freed_memory import return_freed_memory, return_freed_memory_at_once
 
-MANY_ROWS: Final = 50_000
-"""From this many rows on, freed memory is returned after each step."""
+MANY_ROWS: Final = 100_000
+"""After this many rows, freed memory is returned. More often, requesting it again takes longer."""
 
 RETURNED_EVERY_S: Final = 60.0
-"""The interval of returning memory freed by steps with few rows: by itself the C library returns only memory
-at the end of its heap."""
+"""The interval of returning memory freed by few rows: by itself the C library returns only memory at the end
+of its heap."""
 
 
 class FreedMemory:
@@ -30,12 +30,15 @@ class FreedMemory:
         self._return = give_back
         self._clock = clock
         self._last = clock()
+        self._rows = 0  # since then
 
     def after(self, rows: int) -> None:
-        """Return freed memory after a step with this many rows, or now and then if they are few."""
+        """Return freed memory if there were many rows since the last time, with these, or if it is a while
+        ago."""
         now = self._clock()
-        if rows >= MANY_ROWS or now - self._last > RETURNED_EVERY_S:
-            self._last = now
+        self._rows += rows
+        if self._rows >= MANY_ROWS or now - self._last > RETURNED_EVERY_S:
+            self._last, self._rows = now, 0
             self._return()
 
 

@@ -17,7 +17,7 @@ from streaming.spark.worker_memory import MANY_ROWS, RETURNED_EVERY_S, FreedMemo
     ("steps", "returned"),
     [
         ([(0, MANY_ROWS), (0, MANY_ROWS + 1)], [True, True]),
-        ([(0, MANY_ROWS - 1), (1, 0)], [False, False]),
+        ([(0, MANY_ROWS - 1), (1, 0), (0, 1), (0, MANY_ROWS - 1)], [False, False, True, False]),
         ([(RETURNED_EVERY_S - 1, 1), (2, 0), (2, 0)], [False, True, False]),
         ([(RETURNED_EVERY_S + 1, MANY_ROWS), (RETURNED_EVERY_S - 1, 0), (2, 0)], [True, False, True]),
     ],
