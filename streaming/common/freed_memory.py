@@ -2,7 +2,6 @@
 
 import ctypes
 import sys
-from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,15 +10,6 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of glibc's ma
 _ARENAS: Final = 2
 _LARGE_BYTES: Final = 2**20
 _SPARE_BYTES: Final = 8 * 2**20
-
-AT_ONCE: Final[Mapping[str, str]] = {
-    "MALLOC_ARENA_MAX": str(_ARENAS),
-    "MALLOC_MMAP_THRESHOLD_": str(_LARGE_BYTES),
-    "MALLOC_TRIM_THRESHOLD_": str(_SPARE_BYTES),
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-}
-"""The environment of a process that returns each block of a megabyte or more to the system as soon as it is
-freed. By default glibc does so only until such blocks were freed a few times, and Arrow later or never."""
 
 
 def glibc() -> Any:
@@ -40,8 +30,11 @@ def return_freed_memory(pool: pa.MemoryPool | None = None) -> None:
 
 
 def return_freed_memory_at_once() -> None:
-    """Make this process return large blocks as with the environment `AT_ONCE`, from now on; no effect without
-    glibc."""
+    """Make this process return each block of a megabyte or more to the system as soon as it is freed; no
+    effect without glibc.
+
+    By default glibc does so only until such blocks were freed a few times, and Arrow later or never.
+    """
     if _LIBRARY is not None:
         _LIBRARY.mallopt(_M_ARENA_MAX, _ARENAS)
         _LIBRARY.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)

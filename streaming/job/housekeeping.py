@@ -20,6 +20,7 @@ from streaming.model.completeness import loading_in
 from streaming.model.errors import MisuseError
 from streaming.model.progress import PartitionEnds, Retention
 from streaming.settings.model import Settings
+from streaming.spark.session import MANY_RECORDS
 from streaming.tables.select import in_one_line
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ class Housekeeping(threading.Thread):
     do not change, but get heartbeats. Alerts are evaluated on the current tables (of `frozen`, or without a
     rebuild of `writer`): only their heartbeats include the time of the last evaluation
     (`alerts_evaluated_at`, ms; None: never).
+
+    With `once`, changes are not folded when the query is about to end: without Spark there is more memory.
     """
 
     def __init__(
@@ -88,10 +91,12 @@ class Housekeeping(threading.Thread):
         retention: RetentionReader,
         settings: Settings,
         *,
+        once: bool = False,
         frozen: BatchWriter | None = None,
         alerts_evaluated_at: Callable[[], int | None] = lambda: None,
     ) -> None:
         super().__init__(name="offsetlake-housekeeping", daemon=True)
+        self._once = once
         self._writer = writer
         self._frozen = frozen
         self._alerts_evaluated_at = alerts_evaluated_at
@@ -143,7 +148,9 @@ class Housekeeping(threading.Thread):
             waiting, is_loaded = self._writer.rows_since_fold, not loading_in(self._writer.progress)
             # a fold rewrites what is folded: fewer rows are not worth it
             many = max(self._settings.tables.fold_rows, self._writer.folded_offsets)
+            ends_soon = self._once and self._writer.progress.waiting < MANY_RECORDS
             is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
+            is_due = is_due and not ends_soon
             if is_due and not folding.succeeds(self._writer.fold):
                 self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)
             elif is_due:
@@ -162,11 +169,6 @@ class Housekeeping(threading.Thread):
     def __exit__(self, *_: Any) -> None:
         self._done.set()
         self.join()
-
-    def finish(self) -> None:
-        """Fold the tables and commit a last heartbeat; call it after the `with` block."""
-        self._writer.fold()
-        self.heartbeat()
 
     def heartbeat(self) -> None:
         """Commit a heartbeat, with the current ends of the partitions whose leaders answer.

@@ -62,7 +62,8 @@ class TopicReader:
     """Reads one topic into tables with an existing session; shared by all readings of a process.
 
     `facts` are from the start of the process: they identify the cluster. `name` is the name of the process as
-    the writer of the tables (`streaming.job.sole_writer`); empty: whoever writes is not named.
+    the writer of the tables (`streaming.job.sole_writer`); empty: whoever writes is not named. `end_spark` is
+    called when nothing more is to be read.
     """
 
     spark: SparkSession
@@ -72,6 +73,7 @@ class TopicReader:
     listener: Reporter
     stop: threading.Event
     name: str = ""
+    end_spark: Callable[[], object] = lambda: None
     handles: TableHandles = field(default_factory=TableHandles)
 
     @property
@@ -137,9 +139,9 @@ class TopicReader:
         frozen: BatchWriter | None = None,
         beside: Beside = (),
         alerts_evaluated_at: Callable[[], int | None] = lambda: None,
-    ) -> None:
+    ) -> BatchWriter:
         """Read from the position of the progress into its tables, until stopped or (`once`) to the current
-        end.
+        end. Return the writer, whose last changes are not folded yet.
 
         `frozen` is the writer of tables that do not change meanwhile. `alerts_evaluated_at` returns when
         alerts were last evaluated (ms). Raises `RebuildNeededError` if housekeeping has found a reason, also
@@ -163,6 +165,7 @@ class TopicReader:
             self.watch,
             retention,
             self.settings,
+            once=once,
             frozen=frozen,
             alerts_evaluated_at=alerts_evaluated_at,
         )
@@ -170,12 +173,13 @@ class TopicReader:
             self._run_query(checkpoint, topic.partition_count, writer, housekeeping, once=once, beside=beside)
             if housekeeping.failure is not None:
                 raise as_failure("keeping the tables", housekeeping.failure) from housekeeping.failure
-            housekeeping.finish()
+            housekeeping.heartbeat()
         except (JobFailedError, BrokerError):
             if housekeeping.reason_to_rebuild is None:
                 raise
         if housekeeping.reason_to_rebuild is not None:
             raise RebuildNeededError(housekeeping.reason_to_rebuild)
+        return writer
 
     def _run_query(
         self,

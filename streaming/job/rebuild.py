@@ -210,7 +210,7 @@ def _fill(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -
     frozen = reader.writer(live, _with_unknown_ends(said), reader.checkpoint(generation), said=said)
     watch = reader.alert_watch(live)  # no predictions meanwhile; `job_behind` and delivery go on
     beside: Beside = [watch, *reader.log_end_samplers(live)]
-    reader.read(
+    writer = reader.read(
         live.aside(),
         read_before,
         topic,
@@ -219,6 +219,7 @@ def _fill(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -
         beside=beside,
         alerts_evaluated_at=watch.evaluated_at,
     )
+    writer.fold()
 
 
 def _taken_up(reader: TopicReader, live: Tables, generation: int, topic: TopicNow) -> Progress:

@@ -3,11 +3,11 @@
 import itertools
 import logging
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from streaming.brokers.broker import Broker
 from streaming.brokers.client_settings import java_needs
 from streaming.brokers.facts import TopicFacts
 from streaming.common.container_limits import limit_cores_of_arrow, memory_limit
+from streaming.common.freed_memory import return_freed_memory_at_once
 from streaming.job.failures import JobFailedError, as_failure
 from streaming.job.follow import follow
 from streaming.job.reading import TopicReader
@@ -33,19 +34,25 @@ from streaming.model.progress import Progress
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.created_files import created_files
 from streaming.settings.kinds import shown_size
-from streaming.settings.memory import USUAL_BYTES, division_of, fitted
+from streaming.settings.memory import USUAL_BYTES, fitted
 from streaming.settings.model import Settings
 from streaming.settings.storage import export_secrets
 from streaming.spark.java_errors import end_of_jvm
 from streaming.spark.s3_checkpoint import is_on_s3, refuse_unusable
-from streaming.spark.session import GENERATED, end_jvm, python_of_workers, start_session
+from streaming.spark.session import (
+    GENERATED,
+    end_jvm,
+    python_of_workers,
+    start_session,
+    wait_for_end_of_jvm,
+)
 from streaming.spark.warm_up import start_warm_up
-from streaming.spark.worker_memory import expect_many_rows, keep_nothing
 from streaming.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
 
 _BATCHES_OF_ARCHIVE: Final = 2
+_JVM_LIMIT_S: Final = 15.0  # for its end; usually less than 1
 _ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; usually 15 and 10
 
 
@@ -56,7 +63,7 @@ def run_job(settings: Settings, listener: Reporter, stop: threading.Event, *, on
     With `once` the topic must exist within `connect_timeout`, else the job waits for it. Raises
     `OffsetlakeError` for everything that a user can act on.
     """
-    _with_reader(settings, listener, stop, lambda reader: follow(reader, once=once), ends=once)
+    _with_reader(settings, listener, stop, partial(follow, once=once), ends=once)
 
 
 def rebuild_tables(settings: Settings, listener: Reporter, stop: threading.Event) -> None:
@@ -70,7 +77,7 @@ def rebuild_tables(settings: Settings, listener: Reporter, stop: threading.Event
 def archive_classes(settings: Settings, archive: Path) -> None:
     """Run a few batches, and make the JVM write the classes that it has loaded.
 
-    Ends the JVM of this process. Raises `OffsetlakeError` if no archive was written.
+    Raises `OffsetlakeError` if no archive was written.
     """
     stop, seen = threading.Event(), itertools.count(1)
     limit = threading.Timer(_ARCHIVE_LIMIT_S, stop.set)
@@ -84,10 +91,9 @@ def archive_classes(settings: Settings, archive: Path) -> None:
         if next(seen) >= _BATCHES_OF_ARCHIVE:
             stop.set()
 
-    run_job(settings, Reporter(count, lambda _: None), stop, once=False)
+    reporter, act = Reporter(count, lambda _: None), partial(follow, once=False)
+    _with_reader(settings, reporter, stop, act, ends=False, jvm_limit_s=_ARCHIVE_LIMIT_S)
     limit.cancel()
-    with _explained(settings), suppress(subprocess.TimeoutExpired):
-        end_jvm(_ARCHIVE_LIMIT_S)
     if not archive.is_file():
         raise JobFailedError(f"archiving classes: expected the JVM to write {archive}, found no such file")
 
@@ -99,14 +105,12 @@ def _with_reader(
     act: Callable[[TopicReader], object],
     *,
     ends: bool,
+    jvm_limit_s: float = _JVM_LIMIT_S,
 ) -> None:
     refuse_contradictions_of_job(settings)
     limit_cores_of_arrow()
     settings = _fitted_here(settings)
-    if division_of(settings).keeps_freed:
-        expect_many_rows()
-    else:
-        keep_nothing()
+    return_freed_memory_at_once()
     find_java()  # the jars may exist without it
     require_account()
     tables = Tables(settings.tables.root, settings.tables.storage_options)
@@ -153,10 +157,11 @@ def _with_reader(
             if not stop.is_set():
                 if settings.spark.is_local:  # elsewhere executors may still be starting
                     start_warm_up(spark)
-                act(TopicReader(spark, settings, broker, facts, listener, stop, name))
+                act(TopicReader(spark, settings, broker, facts, listener, stop, name, end_jvm))
         finally:
             with listener.waiting("stopping Spark"):
-                spark.stop()
+                end_jvm()
+                wait_for_end_of_jvm(jvm_limit_s)
 
 
 def _facts_in(progress: Progress) -> TopicFacts | None:

@@ -27,7 +27,7 @@ from streaming.spark.fold_tasks import FoldsFor
 from streaming.spark.session import Evaluation
 from streaming.spark.shard_results import ShardResults
 from streaming.spark.task_files import announce
-from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
+from streaming.spark.worker_memory import return_after
 from streaming.tables.fences import OtherWriterError
 from streaming.tables.files import NewFiles
 from streaming.tables.progress_rows import is_observation_due
@@ -146,10 +146,7 @@ class BatchWriter:
             self._tables.delete_files_of(begun)
             raise
         report = self.apply(results, batch_id, begun)
-        changed = report.changed_offsets + report.changed_groups
-        handled_rows(changed)
-        if changed >= MANY_ROWS:
-            hand_over()
+        return_after(report.changed_offsets + report.changed_groups)
         self._evaluation.choose(batch.sparkSession, report.moved)
         self._report(replace(report, seconds=time.monotonic() - started))
 
@@ -190,7 +187,7 @@ class BatchWriter:
         with self._lock:
             if self._is_broken:
                 return
-            handled_rows(0)
+            return_after(0)
             now = self._clock()
             seen = (
                 self.progress.with_ends(ends, now)
@@ -219,8 +216,7 @@ class BatchWriter:
                     return 0
                 waiting = self._rows_since_fold
             folded = self._tables.fold(self._folds_for(waiting))
-            if folded >= MANY_ROWS:
-                hand_over()
+            return_after(folded)
             self.folded_offsets = self._tables.folded_rows("offsets")
             with self._lock:
                 self._rows_since_fold -= waiting  # others may have come meanwhile, and may already be folded

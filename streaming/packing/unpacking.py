@@ -18,7 +18,7 @@ from streaming.model.totals import Totals
 from streaming.packing.codec import PackedBlock
 from streaming.packing.quarantine import KeptBytes
 
-SLICE_RECORDS: Final = 50_000
+SLICE_RECORDS: Final = 25_000
 """The number of records to read at a time, or somewhat more: those of one offsets partition stay together."""
 
 

@@ -20,19 +20,18 @@ OF_OTHERS_BYTES: Final = 256 * MIB
 _FIXED_BYTES: Final = 1_536 * MIB
 _OF_STATE_BYTES: Final = 256 * MIB  # of a million offsets, in the workers, while a batch changes it
 _MOST_RECORDS: Final = 3_000_000
-_MOST_RECORDS_AT_ONCE: Final = 100_000
+_MOST_RECORDS_AT_ONCE: Final = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
     """The division of the job's memory: sizes in the JVM, the most records of a batch, and of what a worker
-    decodes at a time; and whether freed memory is kept for the next rows."""
+    decodes at a time."""
 
     heap_bytes: int
     off_heap_bytes: int
     records_per_batch: int
     records_at_once: int
-    keeps_freed: bool
 
 
 def divided(memory_bytes: int) -> Division:
@@ -42,8 +41,7 @@ def divided(memory_bytes: int) -> Division:
     ...     heap_bytes=2 * GIB,
     ...     off_heap_bytes=512 * MIB,
     ...     records_per_batch=3_000_000,
-    ...     records_at_once=100_000,
-    ...     keeps_freed=True,
+    ...     records_at_once=50_000,
     ... )
     True
     """
@@ -57,8 +55,7 @@ def divided(memory_bytes: int) -> Division:
         heap_bytes=rest * 4 // 5 // MIB * MIB,
         off_heap_bytes=rest // 5 // MIB * MIB,
         records_per_batch=share_of(_MOST_RECORDS),
-        records_at_once=share_of(_MOST_RECORDS_AT_ONCE),
-        keeps_freed=memory_bytes >= USUAL_BYTES,
+        records_at_once=min(share_of(2 * _MOST_RECORDS_AT_ONCE), _MOST_RECORDS_AT_ONCE),
     )
 
 

@@ -13,10 +13,13 @@ from pyspark.errors import PySparkException
 
 from streaming.settings.storage import by_reference, resolved_options
 from streaming.spark.java_errors import error_line
-from streaming.spark.worker_memory import MANY_ROWS, hand_over, handled_rows
+from streaming.spark.worker_memory import prepare_worker, return_after
 from streaming.tables.folding import BucketsToFold, FoldedBuckets, FoldElsewhere
 
 _log = logging.getLogger(__name__)
+
+MANY_ROWS: Final = 50_000
+"""Fewer rows are folded by the driver."""
 
 _ROWS_OF_A_TASK: Final = 1_000_000
 _MOST_TASKS: Final = 4
@@ -69,7 +72,7 @@ def _tagged(context: SparkContext, tag: str) -> Iterator[None]:
 
 
 def _folded(options: Mapping[str, str], wanted: BucketsToFold) -> FoldedBuckets:
-    handled_rows(MANY_ROWS)
+    prepare_worker()
     folded = wanted.folded(resolved_options(options))
-    hand_over()
+    return_after(folded.keys)
     return folded

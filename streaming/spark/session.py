@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socketserver
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,6 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
-from streaming.common.freed_memory import AT_ONCE
 from streaming.jvm.log_file import output_to
 from streaming.settings.created_files import umask_of
 from streaming.settings.kinds import MIB
@@ -246,18 +246,23 @@ def forget_closed_sockets(session: SparkSession) -> None:
         held.set(None, kept)
 
 
-def end_jvm(limit_s: float) -> None:
-    """Shut down the JVM of this process's sessions, and wait for its end.
+def end_jvm() -> None:
+    """Make the JVM of this process's session stop Spark and end: no session can follow in this process.
 
-    Raises `TimeoutExpired` after `limit_s` seconds; the JVM is then killed.
+    The caller can do other work meanwhile.
     """
     gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends when its input does
-    try:
+    if not gateway.proc.stdin.closed:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when its input does
+
+
+def wait_for_end_of_jvm(limit_s: float) -> None:
+    """Wait for the end of the JVM (`end_jvm`); kill it after `limit_s` seconds."""
+    gateway: Any = SparkContext._gateway
+    with suppress(subprocess.TimeoutExpired):
         gateway.proc.wait(limit_s)
-    finally:
-        gateway.proc.kill()  # no effect if it has ended
+    gateway.proc.kill()  # no effect if it has ended
 
 
 def python_of_workers(spark: SparkSettings, environment: Mapping[str, str]) -> str:
@@ -372,11 +377,7 @@ def session_conf(
 
 def _of_division(division: Division) -> dict[str, str]:
     """Return the settings of the memory of executors, if these are this process."""
-    workers = {} if division.keeps_freed else AT_ONCE
-    return {
-        _OFF_HEAP: str(division.off_heap_bytes),
-        **{f"spark.executorEnv.{name}": value for name, value in workers.items()},
-    }
+    return {_OFF_HEAP: str(division.off_heap_bytes)}
 
 
 def _connector(

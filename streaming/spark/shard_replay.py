@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from tempfile import SpooledTemporaryFile
@@ -23,13 +22,7 @@ from streaming.spark.base_files import BaseFiles, temporary_folder
 from streaming.spark.fingerprint import Fingerprint
 from streaming.spark.layered_state import GROUP_RECORDS_NAME, LayeredState
 from streaming.spark.task_files import TaskFiles, announced
-from streaming.spark.worker_memory import (
-    hand_over,
-    handled_rows,
-    release,
-    returned,
-    spare_modules_from_collection,
-)
+from streaming.spark.worker_memory import prepare_worker, return_after
 from streaming.state.arrow_stream import narrow
 from streaming.state.group_records import GROUP_RECORDS
 from streaming.state.layers import Layers
@@ -37,10 +30,6 @@ from streaming.state.replay import Effect, Shard, effect_of
 
 RESULT_BYTES: Final = 2**31 - 1
 """Spark converts the rows of one shard to one Arrow batch, which counts bytes in 32 bits."""
-
-
-_LARGE_SHARD: Final = 1_000_000
-"""Entries from which on a base takes more memory than the records of a batch."""
 
 _HELD_BYTES: Final = 4 * MIB
 """If the blocks of a shard have more bytes, they wait in a file until they are replayed: with metadata that
@@ -72,9 +61,9 @@ def replay_blocks(state: Any, shard: int, blocks: Iterable[bytes]) -> Iterator[R
 
 
 def _replayed(state: Any, shard: int, blocks: Iterable[bytes], files: TaskFiles) -> Iterator[Row]:
-    spare_modules_from_collection()
+    prepare_worker()
     replayed = _replay(state, shard, blocks, files)
-    hand_over()  # all that the replay held is free now
+    return_after(replayed.records)
     written = files.handed_over()
     for number, cells in enumerate(replayed.results):
         counted = Totals() if number else replayed.totals + Totals(clamped=files.clamped)
@@ -96,16 +85,21 @@ def _replay(state: Any, shard: int, blocks: Iterable[bytes], files: TaskFiles) -
     held = [table.read(shard) for table in tables]
     before = Shard(*(values.layers() for values in held))
     replayed = _effects(before, blocks, files)
-    handled_rows(replayed.records)
+    return_after(replayed.records)
     after = before.after(replayed.effects)
     changed = [now is not was for was, now in zip(_layers(before), _layers(after), strict=True)]
     replayed.effects.clear()
     del before
-    hand_over()  # frees memory for the writing
-    with returned() if len(after.entries) > _LARGE_SHARD else nullcontext():
-        for table, values, now, is_changed in zip(tables, held, _layers(after), changed, strict=True):
-            if is_changed:
-                table.write(shard, values, values.updated(now))
+    return_after(replayed.records)
+    left = [*_layers(after)]
+    del after
+    for table, values, is_changed in zip(tables, held, changed, strict=True):
+        now = left.pop(0)
+        if is_changed:
+            updated = values.updated(now)
+            del now
+            return_after(replayed.records)
+            table.write(shard, values, updated)
     return replayed
 
 
@@ -134,7 +128,7 @@ def _effects_of(read: PackedBlocks, before: Shard, files: TaskFiles) -> _Replaye
         _refuse_too_much(results)
         effects.append(effect.without_changes())
         records += len(some)
-        release()
+        return_after(len(some))
     results += _cells(files.rest(), _NO_FAILURES)
     _refuse_too_much(results)
     results = results or [Cells(_cell(None, _NO_CHANGES), _cell(None, _NO_FAILURES))]

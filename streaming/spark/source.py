@@ -51,7 +51,7 @@ def read_records(
     )
 
 
-_FETCHED_BYTES: Final = 64 * 1024 * 1024
+_FETCHED_BYTES: Final = 24 * 1024 * 1024
 _POLLED_RECORDS: Final = 100_000
 """The limits of all consumers together (one for each partition), also between batches. Larger fetches need
 fewer requests; but the JVM's collector copies the fetched records again and again."""
@@ -73,6 +73,6 @@ def source_options(source: SourceSettings, partition_count: int) -> dict[str, st
 
 def _steps(partition_count: int) -> dict[str, str]:
     """Return the fetch and poll sizes of each consumer."""
-    fetched = min(max(_FETCHED_BYTES // partition_count, 1024 * 1024), 16 * 1024 * 1024)
+    fetched = min(max(_FETCHED_BYTES // partition_count, 512 * 1024), 16 * 1024 * 1024)
     polled = min(max(_POLLED_RECORDS // partition_count, 1_000), 20_000)
     return {"kafka.max.partition.fetch.bytes": str(fetched), "kafka.max.poll.records": str(polled)}

@@ -17,12 +17,11 @@ from streaming.model.errors import OffsetlakeError
 from streaming.model.schemas import CHANGES_IN_BATCH
 from streaming.settings.kinds import MIB
 from streaming.settings.storage import resolved_options
-from streaming.spark.worker_memory import release
 
 if TYPE_CHECKING:
     from streaming.tables.files import NewFiles
 
-ROWS_OF_A_FILE: Final = 128 * 1024  # a row group
+ROWS_OF_A_FILE: Final = 32 * 1024
 BYTES_OF_A_FILE: Final = 64 * MIB
 """Rows are written once they are so many, or, before the conversion, have so many bytes."""
 
@@ -110,7 +109,6 @@ class TaskFiles:
         if sum(map(len, self._waiting)) >= rows or sum(some.nbytes for some in self._waiting) >= size:
             self._write(pa.concat_tables(self._waiting), self._batch)
             self._waiting = []
-            release()
 
     def _write(self, changes: pa.Table, batch: BatchToWrite) -> None:
         # Not at the top: delta-rs starts a thread, and workers are forked from a process that has one.

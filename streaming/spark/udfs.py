@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from decoders import RECORD_SCHEMA, decode_columns
 from streaming.packing.by_shard import pack_by_shard
 from streaming.packing.shards import Shards
-from streaming.spark.worker_memory import handled_rows, spare_modules_from_collection
+from streaming.spark.worker_memory import prepare_worker, return_after
 
 RECORD_TYPE: Final[StructType] = from_arrow_schema(RECORD_SCHEMA)
 """The result type of `decode_record`: the columns of `decoders.RECORD_SCHEMA`."""
@@ -59,8 +59,8 @@ def packing_udf(shards: Shards, *, check_partition: bool) -> Any:
             "shard": _padded(pa.array(blocks, pa.int32()), padding),
             "records": _padded(pa.array(blocks.values(), pa.binary()), padding),
         }
-        spare_modules_from_collection()
-        handled_rows(len(decoded))
+        prepare_worker()
+        return_after(0)
         return _as_frame(pa.table(columns))
 
     return pack_records.asNondeterministic()  # else Spark runs it twice: once to filter, once to select

@@ -66,6 +66,9 @@ _FILE_BYTES: Final = PIECE_BYTES
 _ROWS_AT_ONCE: Final = 1_000_000
 """More rows are read bucket by bucket: the result of a query is in memory twice until it is converted."""
 
+_ROWS_OF_A_PART: Final = 250_000
+"""Parts of more rows take more memory, and no less time."""
+
 _MOST_BYTES_OF_REPEATED: Final = 4
 """Texts that take at most so many bytes each in a file repeat so often that dictionaries save time."""
 
@@ -242,7 +245,7 @@ def live_parts(
 ) -> list[Callable[[], dict[str, pa.Table]]]:
     """Return functions, each of which reads a part of the live rows of folded tables as of a sequence, by
     name. A part has all rows of its groups, in all tables, and if it has several buckets at most
-    `_ROWS_AT_ONCE` rows.
+    `_ROWS_OF_A_PART` rows.
 
     `bases` are the tables, each with its changes; for `columns` see `rows_at`. The changes are read at once.
     """
@@ -268,7 +271,7 @@ def live_parts(
             for name, (base, _) in bases.items()
         }
 
-    portions = _portions(dict(enumerate(sizes.tolist())), _ROWS_AT_ONCE)
+    portions = _portions(dict(enumerate(sizes.tolist())), _ROWS_OF_A_PART)
     return [partial(read, buckets) for buckets in portions]
 
 

@@ -88,7 +88,7 @@ class Compared:
     def evaluate(self, monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
         found = []
         for most, evaluator in self.evaluators.items():
-            monkeypatch.setattr(folding, "_ROWS_AT_ONCE", most)
+            monkeypatch.setattr(folding, "_ROWS_OF_A_PART", most)
             changed = evaluator.evaluate()
             found.append(
                 (sorted(changed, key=lambda one: (one.rule, one.finding.subject)), evaluator.offsets)
@@ -222,7 +222,7 @@ def test_rules_get_only_the_rows_that_they_select(lake: Lake, monkeypatch: pytes
     lake.commit("old", at=lake.now - RETENTION + HOUR)
     lake.sample({("orders", number): 10_000 for number in range(12)})
     for most in (MANY, FEW):
-        monkeypatch.setattr(folding, "_ROWS_AT_ONCE", most)
+        monkeypatch.setattr(folding, "_ROWS_OF_A_PART", most)
         evaluator = lake.evaluator(ALL_ON)
         assert len(evaluator.evaluate()) == (most == MANY)
         assert evaluator.offsets == 241
@@ -245,7 +245,7 @@ def test_a_part_is_no_longer_held_when_the_next_one_is_read(
 
     lake.retention = None  # else the rules get other tables, with the columns of expiry
     lake.heartbeat()
-    monkeypatch.setattr(folding, "_ROWS_AT_ONCE", FEW)
+    monkeypatch.setattr(folding, "_ROWS_OF_A_PART", FEW)
     monkeypatch.setattr(Snapshot, "parts", one_at_a_time)
     lake.evaluate(ALL_ON)
     assert len(held) > 4
@@ -261,7 +261,7 @@ def test_usual_pauses_are_looked_up_once_in_each_part(
         return read(habits, at, positions, moment=moment)
 
     monkeypatch.setattr(Habits, "read", counted)
-    monkeypatch.setattr(folding, "_ROWS_AT_ONCE", 8)
+    monkeypatch.setattr(folding, "_ROWS_OF_A_PART", 8)
     for minutes in (-21, -17, -13):
         for number in range(8):
             lake.commit(f"g{number}", offset=1_000 + minutes, at=START + minutes * M)

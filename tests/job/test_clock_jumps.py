@@ -144,6 +144,7 @@ def test_a_reason_is_in_the_tables_before_brokers_are_asked_again(
         tables=job.tables,
         settings=read_settings(options={"source.topic": "t"}),
         topic_now=lambda **_: None if stop.is_set() else TOPIC,
+        end_spark=lambda: None,
     )
     following.follow(reader, once=False)
     rebuild = job.tables.progress().rebuild

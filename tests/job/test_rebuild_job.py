@@ -15,9 +15,11 @@ from running_job import RunningJob
 
 from decoders import RECORD_TYPES
 from decoders.formats.wire import INT16
+from streaming.alerts.table import AlertTable
 from streaming.common.times import DAY_MS, now_ms
 from streaming.demo.local_broker import LocalBroker
 from streaming.expiry.causes import EXPIRED, GONE_WHILE_AWAY
+from streaming.job.follow import follow
 from streaming.job.rebuild import ASKED_FOR, rebuild, rebuild_as_asked
 from streaming.job.writer import BatchWriter
 from streaming.model.errors import MisuseError
@@ -56,6 +58,11 @@ def _key(group: str) -> bytes:
 def committed(job: RunningJob) -> dict[str, int]:
     offsets = job.tables.read().offsets
     return dict(zip(offsets["group"].to_pylist(), offsets["committed_offset"].to_pylist(), strict=True))
+
+
+def alerted(job: RunningJob) -> set[str | None]:
+    """The groups of all alerts so far."""
+    return {told.episode.finding.group for told in AlertTable(job.tables).read().episodes()}
 
 
 def admin(job: RunningJob) -> AdminClient:
@@ -125,6 +132,30 @@ def test_a_position_before_the_beginning_of_the_log_leads_to_a_rebuild_without_g
     job.run_once()
     assert committed(job) == {"stays": 1, "moves": 9, "new": 5}
     assert job.tables.progress().generation == 1
+
+
+def test_spark_ends_after_the_last_reading_and_before_the_last_fold_and_alerts(make_job: JobFactory) -> None:
+    job = replace(make_job("last"), options={"expiry.retention": "7d"})
+    ends = list[tuple[int, bool, set[str | None]]]()
+
+    def end_spark() -> None:
+        tables = job.tables
+        ends.append((tables.progress().generation, tables.unfolded_rows() > 0, alerted(job)))
+
+    def run_once() -> None:
+        with job.reader(threading.Event()) as reader:
+            follow(replace(reader, end_spark=end_spark), once=True)
+        assert job.tables.unfolded_rows() == 0
+
+    kafka.create_topics(job.bootstrap, {job.topic: 1})
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("a", 1)])
+    run_once()
+    assert alerted(job) == {"a"}
+    kafka.produce_raw(job.bootstrap, job.topic, [commit("b", 2)])
+    add_partitions(job, 3)  # leads to a rebuild, which needs Spark, too
+    run_once()
+    assert ends == [(0, True, set()), (1, True, {"a", "b"})]
+    assert committed(job) == {"a": 1, "b": 2}
 
 
 @pytest.mark.more

@@ -23,7 +23,7 @@ def with_memory(memory: str, **others: Any) -> Settings:
 def test_the_usual_memory_is_divided_as_it_was_measured() -> None:
     division = division_of(read_settings())
     assert (division.heap_bytes, division.off_heap_bytes) == (2 * GIB, 512 * MIB)
-    assert (division.records_per_batch, division.records_at_once) == (3_000_000, 100_000)
+    assert (division.records_per_batch, division.records_at_once) == (3_000_000, 50_000)
     assert division == division_of(with_memory("4GiB"))
 
 

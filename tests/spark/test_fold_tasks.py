@@ -12,8 +12,7 @@ from table_batches import Batch, append, as_read, completed, group, offset
 
 from streaming.settings.secrets import Secret
 from streaming.spark import fold_tasks
-from streaming.spark.fold_tasks import folds_by_tasks
-from streaming.spark.worker_memory import MANY_ROWS
+from streaming.spark.fold_tasks import MANY_ROWS, folds_by_tasks
 from streaming.tables.folding import BucketsToFold, FoldedBuckets
 from streaming.tables.tables import Tables
 

@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
-from streaming.common.freed_memory import AT_ONCE
 from streaming.model.errors import MisuseError
 from streaming.settings.contradictions import refuse_contradictions_of_job
 from streaming.settings.model import Settings
@@ -49,15 +48,6 @@ def test_the_memory_of_the_job_is_divided(tmp_path: Path) -> None:
     assert conf["spark.driver.memory"] == "2048m"
     assert conf["spark.memory.offHeap.size"] == str(512 * 2**20)
     assert conf_of(read_settings(), directory=tmp_path) == conf
-
-
-def test_workers_keep_no_freed_memory_if_there_is_less_than_usual(tmp_path: Path) -> None:
-    usual, less = (
-        conf_of(read_settings(options={"job.memory": size}), directory=tmp_path) for size in ("4GiB", "3GiB")
-    )
-    workers = {f"spark.executorEnv.{name}": value for name, value in AT_ONCE.items()}
-    assert workers.items() <= less.items()
-    assert not workers.keys() & usual.keys()
 
 
 def test_on_a_cluster_the_memory_is_that_of_the_driver(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ FETCHED, POLLED = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
 @pytest.mark.parametrize("partitions", [1, 3, 8, 16, 50])
 def test_consumers_of_many_partitions_hold_no_more_together_than_those_of_few(partitions: int) -> None:
     options = source_options(read_settings().source, partitions)
-    assert int(options[FETCHED]) * partitions <= 64 * 2**20
+    assert int(options[FETCHED]) * partitions <= 25 * 2**20
     assert int(options[POLLED]) * partitions <= 100_000
-    assert int(options[FETCHED]) >= 2**20
+    assert int(options[FETCHED]) >= 2**19
     assert int(options[POLLED]) >= 1_000
 
 

@@ -1,132 +1,63 @@
-"""Freed memory is kept while rows are many, and given back a while after: seen by what the process holds."""
+"""Freed memory is returned after many rows, and now and then after few: how a worker does it, and when."""
 
 import os
-import subprocess
-import sys
-import textwrap
+from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.functions import pandas_udf
 
-from streaming.common.freed_memory import AT_ONCE, glibc
-from streaming.spark.worker_memory import KEPT_FOR_S, MANY_ROWS, TRIMMED_EVERY_S, FreedMemory
-
-IN_A_PROCESS = """
-import os
-import numpy as np
 from streaming.common.freed_memory import glibc
-from streaming.spark.worker_memory import FreedMemory
-
-def held():
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20
-
-def use_and_free():
-    pieces = [np.ones(2**20 // 2) for _ in range(50)]  # of 4 MiB
-
-def use_and_leave_one():
-    return [np.ones(2**13) for _ in range(2_000)][-1]  # of 64 KiB, which the C library takes from its heap
-
-now = 1_000.0
-memory = FreedMemory(glibc(), lambda: now)
-first = held()
-told = []
-for passed, rows in STEPS:
-    now += passed
-    memory.handled(rows)
-    if rows == 1:
-        left = use_and_leave_one()
-    elif rows:
-        use_and_free()
-    told.append(held() - first)
-print(*told)
-"""
-
-needs_glibc = pytest.mark.skipif(glibc() is None, reason="memory is managed by other means without glibc")
+from streaming.spark.worker_memory import MANY_ROWS, RETURNED_EVERY_S, FreedMemory, prepare_worker
 
 
-def held_after(*steps: tuple[float, int]) -> list[int]:
-    """Return how many MiB more a process holds after each step: seconds that pass, rows that are handled."""
-    script = textwrap.dedent(IN_A_PROCESS).replace("STEPS", repr(steps))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return [int(mib) for mib in done.stdout.split()]
+@pytest.mark.parametrize(
+    ("steps", "returned"),
+    [
+        ([(0, MANY_ROWS), (0, MANY_ROWS + 1)], [True, True]),
+        ([(0, MANY_ROWS - 1), (1, 0), (0, 1), (0, MANY_ROWS - 1)], [False, False, True, False]),
+        ([(RETURNED_EVERY_S - 1, 1), (2, 0), (2, 0)], [False, True, False]),
+        ([(RETURNED_EVERY_S + 1, MANY_ROWS), (RETURNED_EVERY_S - 1, 0), (2, 0)], [True, False, True]),
+    ],
+    ids=["many", "few", "now and then", "many, then few"],
+)
+def test_memory_is_returned_after_many_rows_and_now_and_then_after_few(
+    steps: list[tuple[float, int]], returned: list[bool]
+) -> None:
+    """Each step: the seconds that pass, and the rows that it handles."""
+    now, done = 1_000.0, list[float]()
+    memory = FreedMemory(lambda: done.append(now), lambda: now)
+    seen = []
+    for passed, rows in steps:
+        now += passed
+        before = len(done)
+        memory.after(rows)
+        seen.append(len(done) > before)
+    assert seen == returned
 
 
-@needs_glibc
-def test_memory_of_many_rows_is_kept_until_there_were_few_for_a_while() -> None:
-    kept, soon, later = held_after((0, MANY_ROWS), (KEPT_FOR_S - 1, 0), (2, 0))
-    assert min(kept, soon) > 150
-    assert later < 20
+@pytest.mark.spark
+@pytest.mark.skipif(glibc() is None, reason="memory is managed by other means without glibc")
+def test_a_worker_returns_large_blocks_at_once(spark: SparkSession) -> None:
+    @pandas_udf("long")  # type: ignore[call-overload, untyped-decorator]
+    def returned_of_50_mib(ids: pd.Series) -> pd.Series:
+        prepare_worker()
+        page = os.sysconf("SC_PAGE_SIZE")
 
+        def held_bytes() -> int:
+            return int(Path("/proc/self/statm").read_text().split()[1]) * page
 
-@needs_glibc
-def test_memory_of_few_rows_is_given_back() -> None:
-    [held] = held_after((0, MANY_ROWS - 1))
-    assert held < 20
+        freed = []
+        for _ in range(10):
+            pieces = [pa.allocate_buffer(5 * 2**20) for _ in range(10)]
+            for piece in pieces:
+                memoryview(piece).cast("B")[::4096] = bytes(len(piece) // 4096)  # so that it is really there
+            used = held_bytes()
+            del piece, pieces
+            freed.append(used - held_bytes())
+        return pd.Series([min(freed)] * len(ids))
 
-
-@needs_glibc
-def test_what_small_batches_leave_behind_is_given_back_now_and_then() -> None:
-    used, soon, later = held_after((0, 1), (TRIMMED_EVERY_S - 1, 0), (2, 0))
-    assert min(used, soon) > 100
-    assert later < 20
-
-
-@needs_glibc
-def test_memory_is_returned_at_once_within_a_block() -> None:
-    now, before = 0.0, pa.default_memory_pool().backend_name
-    memory = FreedMemory(glibc(), lambda: now)
-    with memory.returned():
-        assert not memory.is_kept
-    assert not memory.is_kept
-    memory.handled(MANY_ROWS)
-    with memory.returned():
-        assert not memory.is_kept
-        assert pa.default_memory_pool().backend_name == before
-    assert memory.is_kept
-    now = KEPT_FOR_S + 1
-    memory.handled(0)
-
-
-@needs_glibc
-def test_arrow_takes_its_memory_from_the_library_only_while_it_is_kept() -> None:
-    now, before = 0.0, pa.default_memory_pool().backend_name
-    memory = FreedMemory(glibc(), lambda: now)
-    memory.handled(MANY_ROWS)
-    assert pa.default_memory_pool().backend_name == "system"
-    now = KEPT_FOR_S + 1
-    memory.handled(0)
-    assert pa.default_memory_pool().backend_name == before
-
-
-def test_without_glibc_nothing_is_changed() -> None:
-    before = pa.default_memory_pool().backend_name
-    memory = FreedMemory(None)
-    memory.expect_many_rows()
-    assert not memory.is_kept
-    assert pa.default_memory_pool().backend_name == before
-
-
-@needs_glibc
-def test_where_memory_is_scarce_nothing_is_kept() -> None:
-    script = textwrap.dedent(IN_A_PROCESS).replace("STEPS", repr(((0, MANY_ROWS), (0, 10 * MANY_ROWS))))
-    script = script.replace("first = held()", "memory.keep_nothing()\nfirst = held()")
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert max(map(int, done.stdout.split())) < 20
-
-
-@needs_glibc
-def test_workers_are_told_by_their_environment_to_keep_nothing() -> None:
-    script = textwrap.dedent(IN_A_PROCESS).replace("STEPS", repr(((0, MANY_ROWS),)))
-    script = script.replace(
-        "memory = FreedMemory(glibc(), lambda: now)", "memory = worker_memory._OF_THIS_PROCESS"
-    )
-    script = "from streaming.spark import worker_memory\nimport pyarrow\n" + script
-    script += "\nprint(pyarrow.default_memory_pool().backend_name)\n"
-    environment = {**os.environ, **AT_ONCE}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
-    )
-    held, pool = done.stdout.split()
-    assert int(held) < 20
-    assert pool == "system"
+    [row] = spark.range(1).select(returned_of_50_mib("id").alias("freed")).collect()
+    assert row["freed"] > 45 * 2**20

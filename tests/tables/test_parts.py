@@ -50,7 +50,7 @@ def test_parts_are_the_whole_at_every_batch_folded_or_not(
     batches: list[Batch], folds: set[int], most: int
 ) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(folding, "_ROWS_AT_ONCE", most)
+        patched.setattr(folding, "_ROWS_OF_A_PART", most)
         tables, live, written = new_tables(Path(folder) / "root"), Batch(), list[Progress]()
         for number, batch in enumerate(batches):
             written.append(append(tables, batch, live=live))
@@ -67,7 +67,7 @@ def in_parts(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> Callable[[int],
     """Return a function that reads the parts where at most so many rows are read at once."""
 
     def read(most: int) -> list[LiveRows]:
-        monkeypatch.setattr(folding, "_ROWS_AT_ONCE", most)
+        monkeypatch.setattr(folding, "_ROWS_OF_A_PART", most)
         return tables.ask(parts_of)
 
     return read
