@@ -60,8 +60,8 @@ def run_job(settings: Settings, listener: Reporter, stop: threading.Event, *, on
     """Run until `stop` is set (with `once`: until the current end is reached), then stop after the current
     batch.
 
-    With `once` the topic must exist within `connect_timeout`, else the job waits for it. Raises
-    `OffsetlakeError` for everything that a user can act on.
+    With `once` the topic must exist within `connect_timeout`, else the job waits for it. A process runs one
+    job: Spark's JVM ends with it. Raises `OffsetlakeError` for everything that a user can act on.
     """
     _with_reader(settings, listener, stop, partial(follow, once=once), ends=once)
 

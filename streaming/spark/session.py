@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from streaming.common.conf_dir import conf_dir
 from streaming.jvm.log_file import output_to
+from streaming.model.errors import MisuseError
 from streaming.settings.created_files import umask_of
 from streaming.settings.kinds import MIB
 from streaming.settings.memory import USUAL_BYTES, Division, divided
@@ -182,7 +183,16 @@ def start_session(
     `more_jars` are directories of what the connector loads by name. With a local master, Python workers start
     in the background. All JVMs get the system `properties`, the driver's also `java_options`, in addition to
     ours.
+
+    Raises `MisuseError` if the JVM of a former session has ended (`end_jvm`): UDFs hold objects of the first
+    one.
     """
+    former: Any = SparkContext._gateway
+    if former is not None and former.proc is not None and former.proc.stdin.closed:
+        raise MisuseError(
+            "starting Spark: expected a process in which no job has run before, found that one has. Run each "
+            "job in a process of its own."
+        )
     os.environ["PYSPARK_PYTHON"] = python_of_workers(spark, os.environ)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if spark.is_local:  # everything is on this machine, and so is Spark's UI, if it is on

@@ -2,12 +2,15 @@
 
 import gc
 import os
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
@@ -22,6 +25,7 @@ from streaming.spark.session import (
     forget_closed_sockets,
     python_of_workers,
     session_conf,
+    start_session,
 )
 
 SHARED = {"spark.master": "spark://spark:7077", "job.checkpoint": "s3a://lake/checkpoint"}
@@ -345,3 +349,13 @@ def test_settings_may_refer_to_the_environment(spark: SparkSession) -> None:
     of_spark = jvm.org.apache.spark.SparkConf(False).set("spark.ssl.ui.keyStorePassword", "${env:PATH}")
     resolved = of_spark.getWithSubstitution("spark.ssl.ui.keyStorePassword").get()
     assert of_hadoop.get("fs.s3a.secret.key") == resolved == os.environ["PATH"]
+
+
+def test_a_second_job_in_a_process_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as jvm:
+        assert jvm.stdin is not None
+        jvm.stdin.close()  # as `end_jvm` does
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=jvm))
+        settings = read_settings()
+        with pytest.raises(MisuseError, match=r"expected a process in which no job has run before"):
+            start_session(settings.spark, settings.job, tmp_path)
