@@ -52,7 +52,7 @@ from streaming.tables.tables import Tables
 _log = logging.getLogger(__name__)
 
 _BATCHES_OF_ARCHIVE: Final = 2
-_JVM_LIMIT_S: Final = 15.0  # for its end; usually less than 1
+_JVM_LIMIT_S: Final = 30.0  # for its end; usually less than 1
 _ARCHIVE_LIMIT_S: Final = 120.0  # for the batches, and again for the archive; usually 15 and 10
 
 
