@@ -97,7 +97,7 @@ def _replay(state: Any, shard: int, blocks: Iterable[bytes], files: TaskFiles) -
         now = left.pop(0)
         if is_changed:
             updated = values.updated(now)
-            del now
+            del now  # its rows are in the new values, which take as much memory
             return_after(replayed.records)
             table.write(shard, values, updated)
     return replayed
