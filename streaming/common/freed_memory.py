@@ -21,10 +21,9 @@ def glibc() -> Any:
 _LIBRARY: Final = glibc()
 
 
-def return_freed_memory(pool: pa.MemoryPool | None = None) -> None:
-    """Return freed memory to the system, also from Arrow's `pool` (None: the default pool). Takes about 10 ms
-    for a few hundred MiB."""
-    (pool or pa.default_memory_pool()).release_unused()
+def return_freed_memory() -> None:
+    """Return freed memory to the system, also Arrow's. Takes about 10 ms for a few hundred MiB."""
+    pa.default_memory_pool().release_unused()
     if _LIBRARY is not None:
         _LIBRARY.malloc_trim(0)
 

@@ -149,8 +149,7 @@ class Housekeeping(threading.Thread):
             # a fold rewrites what is folded: fewer rows are not worth it
             many = max(self._settings.tables.fold_rows, self._writer.folded_offsets)
             ends_soon = self._once and self._writer.progress.waiting < MANY_RECORDS
-            is_due = waiting >= many or (waiting and is_loaded and fold.is_due())
-            is_due = is_due and not ends_soon
+            is_due = not ends_soon and (waiting >= many or (waiting and is_loaded and fold.is_due()))
             if is_due and not folding.succeeds(self._writer.fold):
                 self._done.wait(self._settings.job.heartbeat_every_ms / 1_000)
             elif is_due:

@@ -150,7 +150,8 @@ def _with_reader(
                 properties=needs.properties,
                 java_options=options,
             )
-        try:
+        # errors are explained while there is a JVM to ask about them
+        with _ended_jvm(listener, jvm_limit_s), _explained(settings):
             if is_on_s3(settings.job.checkpoint):
                 with listener.waiting(f"looking at the checkpoint {settings.job.checkpoint}"):
                     refuse_unusable(spark, settings.job.checkpoint)
@@ -158,10 +159,17 @@ def _with_reader(
                 if settings.spark.is_local:  # elsewhere executors may still be starting
                     start_warm_up(spark)
                 act(TopicReader(spark, settings, broker, facts, listener, stop, name, end_jvm))
-        finally:
-            with listener.waiting("stopping Spark"):
-                end_jvm()
-                wait_for_end_of_jvm(jvm_limit_s)
+
+
+@contextmanager
+def _ended_jvm(listener: Reporter, limit_s: float) -> Iterator[None]:
+    """After the block, the JVM has ended."""
+    try:
+        yield
+    finally:
+        with listener.waiting("stopping Spark"):
+            end_jvm()
+            wait_for_end_of_jvm(limit_s)
 
 
 def _facts_in(progress: Progress) -> TopicFacts | None:
@@ -180,6 +188,10 @@ def _fitted_here(settings: Settings) -> Settings:
     return fitting
 
 
+class _ExplainedError(JobFailedError):
+    """A failure whose sentence is complete."""
+
+
 @contextmanager
 def _explained(settings: Settings) -> Iterator[None]:
     """Convert exceptions of Spark, the tables and the file system to one sentence, with a pointer to the
@@ -192,7 +204,9 @@ def _explained(settings: Settings) -> Iterator[None]:
         )
     try:
         yield
+    except _ExplainedError:
+        raise
     except (JobFailedError, Py4JError, PySparkException, DeltaError, OSError) as error:
         if ended := end_of_jvm(error):
-            raise JobFailedError(f"running the job failed: {ended} {log}") from error
-        raise JobFailedError(f"{as_failure('running the job', error)} {hint}") from error
+            raise _ExplainedError(f"running the job failed: {ended} {log}") from error
+        raise _ExplainedError(f"{as_failure('running the job', error)} {hint}") from error

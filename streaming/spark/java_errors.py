@@ -67,9 +67,10 @@ def _is_of_no_connection(record: logging.LogRecord) -> bool:
 
 
 def end_of_jvm(error: BaseException) -> str | None:
-    """Return how the JVM of this process's sessions ended, which explains an error; None if it is running."""
+    """Return how the JVM of this process's sessions ended, which explains an error; None if it is running, or
+    ends because the job wants it to (`session.end_jvm`)."""
     jvm = _jvm(error)
-    if jvm is None:
+    if jvm is None or (jvm.stdin is not None and jvm.stdin.closed):
         return None
     if any(isinstance(one, OF_CONNECTIONS) for one in _with_causes(error)):
         with suppress(subprocess.TimeoutExpired):

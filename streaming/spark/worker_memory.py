@@ -46,8 +46,8 @@ return_after: Final = FreedMemory(return_freed_memory).after
 
 
 def prepare_worker() -> None:
-    """Make this worker return large blocks at once, and exclude its current objects, those of its modules,
-    from future garbage collections.
+    """Make this worker return large blocks at once, and exclude the objects of its modules from garbage
+    collection.
 
     PySpark's workers collect garbage after every task. With the 80,000 objects of pandas, pyarrow and PySpark
     that takes at least 0.05 s, as long as a small task itself. Has an effect only within a task, once.

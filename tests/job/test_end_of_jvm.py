@@ -1,6 +1,10 @@
-"""The JVM ends while the job runs: one line says so, how, and where its log is; nothing else is printed."""
+"""A job fails: one line says why, and where Spark's log is; nothing else is printed.
+
+If its JVM has ended, this line says how.
+"""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -33,6 +37,17 @@ for error in (Py4JNetworkError("gone"), EOFError("gone"), ConnectionRefusedError
 """
 """Tells errors as py4j and the server of accumulators do, those of an ended JVM first."""
 
+ENDED = """
+from pyspark.sql import SparkSession
+from streaming.spark.java_errors import end_of_jvm
+from streaming.spark.session import end_jvm
+jvm = SparkSession.builder.master("local[1]").getOrCreate().sparkContext._gateway.proc
+END
+jvm.wait(60)
+print(end_of_jvm(OSError("no space left")))
+"""
+"""Ends a JVM, and tells how that explains an error which came afterwards."""
+
 CREATED = {"tables", "checkpoint", "spark.log"}
 
 LIMIT_S = 240.0  # ten seconds are usual
@@ -64,6 +79,50 @@ def test_errors_of_an_ended_jvm_are_left_to_who_asks_it_next_and_others_are_repo
         "KeyError: 'kept'",
     ]
     assert "gone" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("end_jvm()", "None"),
+        (
+            "jvm.kill()",
+            "the JVM of Spark was ended by signal 9 (Killed). Where memory runs out, the system does that.",
+        ),
+    ],
+    ids=["by the job", "by others"],
+)
+def test_a_jvm_that_the_job_has_ended_explains_no_error(end: str, told: str) -> None:
+    script = ENDED.replace("END", end)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == [told]
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_a_failing_query_is_explained_by_its_error_although_the_job_ends_the_jvm(
+    broker: LocalBroker, tmp_path: Path
+) -> None:
+    name = "failing-query"
+    kafka.create_topics(broker.bootstrap_servers, {name: 1})
+    job = JobProcess(tmp_path, broker.bootstrap_servers)
+
+    def run_once(offset: int) -> int:
+        kafka.commit_offsets(broker.bootstrap_servers, name, {(name, 0): offset})
+        job.start("run", "--once", "--log-format", "json")
+        return job.wait()
+
+    assert run_once(1) == 0
+    shutil.rmtree(tmp_path / "checkpoint/0/state/0")
+    assert run_once(2) == 1
+    told = json.loads(job.output.splitlines()[-1])
+    assert told["level"] == "error"
+    assert told["message"] == (
+        "running the query failed: StreamingQueryException: "
+        "[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query with stateful "
+        "operators because the state directory is empty or missing. "
+        f"Spark's own log is {tmp_path / 'spark.log'}."
+    )
 
 
 @pytest.mark.more
