@@ -89,7 +89,7 @@ class SparkCluster:
     def _answers(self) -> bool:
         try:
             return bool(self._state()["status"] == "ALIVE")
-        except OSError:
+        except (OSError, json.JSONDecodeError):  # an empty body while its UI starts
             return False
 
     def _state(self) -> Any:
