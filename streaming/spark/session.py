@@ -324,16 +324,14 @@ def _own_signals() -> Iterator[None]:
     it, would end the JVM in the middle of a batch, so processes that are started meanwhile ignore it. (If
     this process ignored it, a signal that arrives now would be lost.)
     """
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
-        yield
-        return
     interrupt = signal.getsignal(signal.SIGINT)
     _jvm_is_starting.set()
     try:
         yield
     finally:
         _jvm_is_starting.clear()
-        signal.signal(signal.SIGINT, interrupt)
+        if threading.current_thread() is threading.main_thread():  # elsewhere PySpark replaces no handler
+            signal.signal(signal.SIGINT, interrupt)
 
 
 def _ignore_sigterm_in_jvm() -> None:

@@ -28,6 +28,26 @@ from streaming.spark.session import (
     start_session,
 )
 
+SIGNALLED = """
+import signal, subprocess, threading
+from streaming.spark.session import _own_signals
+def start():
+    with _own_signals():
+        started.append(subprocess.Popen(["sleep", "60"], preexec_fn=lambda: None))  # as PySpark does
+started = []
+starting = threading.Thread(target=start) if IN_A_THREAD else None
+starting.start() if starting else start()
+starting.join() if starting else None
+[jvm] = started
+jvm.terminate()
+try:
+    print("ended by signal", -jvm.wait(2))
+except subprocess.TimeoutExpired:
+    print("running")
+jvm.kill()
+"""
+"""Starts a process as that of the JVM, and sends it the signal that ends the job."""
+
 SHARED = {"spark.master": "spark://spark:7077", "job.checkpoint": "s3a://lake/checkpoint"}
 
 
@@ -359,3 +379,10 @@ def test_a_second_job_in_a_process_is_refused(monkeypatch: pytest.MonkeyPatch, t
         settings = read_settings()
         with pytest.raises(MisuseError, match=r"expected a process in which no job has run before"):
             start_session(settings.spark, settings.job, tmp_path)
+
+
+@pytest.mark.parametrize("in_a_thread", [False, True], ids=["job", "demo"])
+def test_the_jvm_ignores_the_signal_that_ends_the_job(in_a_thread: bool) -> None:
+    script = SIGNALLED.replace("IN_A_THREAD", str(in_a_thread))
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "running"
