@@ -20,6 +20,7 @@ from table_batches import Batch, append, group, heartbeat, offset
 
 from streaming.common.times import DAY_MS, HOUR_MS, MINUTE_MS, iso, now_ms
 from streaming.common.timestamps import to_timestamps
+from streaming.expiry.cause_names import CAUSES
 from streaming.model.progress import PartitionProgress, Progress, Reached, Rebuild, Retention
 from streaming.serve.page.assessed import group_topic_rows
 from streaming.serve.page.pages import VIEWS
@@ -502,6 +503,33 @@ def test_removed_offsets_are_shown_again_without_reading_the_same_samples(
     for name in ("_whole", "batches"):
         monkeypatch.setattr(SampleFiles, name, None)
     assert doubt in said(endpoint, "/removed?since=day")
+
+
+def test_removed_offsets_whose_last_removal_is_outside_the_time_are_said_to_be_missing_in_the_file(
+    tables: Tables, endpoint: Opened
+) -> None:
+    """Its broker's clock was behind."""
+    now = now_ms()
+    whole = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    there = committed({"a": 90})
+    for minutes, batch, live, days in (
+        (4, there, {}, 0),
+        (3, {}, there, 0),
+        (2, there, {}, 0),
+        (1, {}, there, 10),
+    ):
+        at = now - minutes * MINUTE_MS
+        after = batch or dict.fromkeys(there)
+        append(tables, after, live=live, now=at, records_at=at - days * DAY_MS, partitions={0: whole})
+    told = "/removed.reset-csv: group 'a': t:0: its last removal is outside the time asked for"
+    shows(endpoint, "/removed", told)
+    (row,) = json.loads(endpoint.ask("/removed.json").body)["rows"]
+    assert endpoint.ask("/removed.reset-csv").body == b""
+    shows(endpoint, f"/removed?{urlencode({'cause': row['cause']})}", told)
+    other = next(one for one in CAUSES if one != row["cause"])
+    for address in ("/removed?since=quarter", f"/removed?{urlencode({'cause': other})}"):
+        assert told not in said(endpoint, address)
+    assert endpoint.ask("/removed.reset-csv?since=quarter").body == b"a,t,0,90\n"
 
 
 def test_the_overview_has_the_five_soonest_expiries_of_groups_and_topics(

@@ -4,9 +4,10 @@ from typing import Final
 
 import pyarrow.compute as pc
 
+from streaming.common.keys import KEY_NAMES
 from streaming.common.times import DAY_MS
 from streaming.expiry.cause_names import CAUSES
-from streaming.queries.removed import PRINTED, removed, restorable
+from streaming.queries.removed import PRINTED, removed, restorable, without_last
 from streaming.queries.reset_csv import MOST_NAMED, doubts, names_left_out
 from streaming.serve.page import cells
 from streaming.serve.page.asked import Asked, AskedTables
@@ -45,11 +46,16 @@ def _removed(asked: Asked) -> Document:
     def ask(tables: AskedTables) -> Document:
         tables.at.hold_samples(asked.cluster.held)
         found = removed(tables.at, since=since)
-        rows = having(found.rows, "group", asked.text("q"))
+        of_any_cause = rows = having(found.rows, "group", asked.text("q"))
         if cause := asked.word("cause", CAUSES):
             rows = rows.filter(pc.equal(rows["cause"], cause))
         lost = tables.lag.to_restore(restorable(rows))
-        of_file = [*doubts(lost, most=MOST_NAMED), *names_left_out(lost, one_group=False)]
+        outside = without_last(of_any_cause).join(rows.select(KEY_NAMES), KEY_NAMES, join_type="left semi")
+        of_file = [
+            *doubts(lost, most=MOST_NAMED),
+            *names_left_out(lost, one_group=False),
+            *doubts(outside, most=MOST_NAMED),
+        ]
         remarks = [*found.all_remarks(), *(f"/removed.reset-csv: {one}" for one in of_file)]
         return Document(rows=rows.select(PRINTED.names), about=found.about, lost=lost, remarks=remarks)
 
