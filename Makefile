@@ -50,7 +50,7 @@ test-kill: setup ## Kill the real job repeatedly under live traffic (KILLS=30 KI
 
 .PHONY: test-grid
 GRID ?=
-test-grid: setup ## Test every fault at every moment, and print the grid (45 minutes; GRID=folder: resume)
+test-grid: setup ## Test every fault at every moment, and print the grid (25 to 40 minutes; GRID=folder: resume)
 	@folder=$(or $(GRID),$$(mktemp -d)); mkdir -p $$folder; \
 	  GRID=$$folder KAFKA=$(KAFKA) $(BIN)/pytest --numprocesses 2 --dist load tests/whole/test_grid.py tests/whole/test_starved.py $(ARGS); status=$$?; \
 	  PYTHONPATH=.:tests/support $(BIN)/python -m grid_table $$folder; exit $$status
