@@ -62,8 +62,8 @@ class TopicReader:
     """Reads one topic into tables with an existing session; shared by all readings of a process.
 
     `facts` are from the start of the process: they identify the cluster. `name` is the name of the process as
-    the writer of the tables (`streaming.job.sole_writer`); empty: whoever writes is not named. `end_spark` is
-    called when nothing more is to be read.
+    the writer of the tables (`streaming.job.sole_writer`); empty: the tables do not get it. `end_spark` is
+    called after the last reading.
     """
 
     spark: SparkSession

@@ -70,7 +70,7 @@ def end_of_jvm(error: BaseException) -> str | None:
     """Return how the JVM of this process's sessions ended, which explains an error; None if it is running, or
     ends because the job wants it to (`session.end_jvm`)."""
     jvm = _jvm(error)
-    if jvm is None or (jvm.stdin is not None and jvm.stdin.closed):
+    if jvm is None or is_told_to_end(jvm):
         return None
     if any(isinstance(one, OF_CONNECTIONS) for one in _with_causes(error)):
         with suppress(subprocess.TimeoutExpired):
@@ -82,6 +82,11 @@ def end_of_jvm(error: BaseException) -> str | None:
         return f"the JVM of Spark has ended with exit code {code}."
     by_system = " Where memory runs out, the system does that." if -code == signal.SIGKILL else ""
     return f"the JVM of Spark was ended by signal {-code} ({signal.strsignal(-code)}).{by_system}"
+
+
+def is_told_to_end(jvm: subprocess.Popen[bytes]) -> bool:
+    """Return whether the job has closed the input of a JVM, which ends it."""
+    return jvm.stdin is not None and jvm.stdin.closed
 
 
 def _jvm(error: BaseException) -> subprocess.Popen[bytes] | None:

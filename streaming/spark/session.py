@@ -24,10 +24,10 @@ from streaming.jvm.log_file import output_to
 from streaming.model.errors import MisuseError
 from streaming.settings.created_files import umask_of
 from streaming.settings.kinds import MIB
-from streaming.settings.memory import USUAL_BYTES, Division, divided
+from streaming.settings.memory import USUAL_BYTES, divided
 from streaming.settings.model import JobSettings, SparkSettings
 from streaming.spark.checkpoint import STATE_PARTITIONS, checkpoint_uri
-from streaming.spark.java_errors import OF_CONNECTIONS, quiet_py4j
+from streaming.spark.java_errors import OF_CONNECTIONS, is_told_to_end, quiet_py4j
 from streaming.spark.s3_checkpoint import is_on_s3, settings_of_s3
 from streaming.spark.source import SESSION_CONF
 from streaming.spark.warm_up import start_workers
@@ -188,7 +188,7 @@ def start_session(
     one.
     """
     former: Any = SparkContext._gateway
-    if former is not None and former.proc is not None and former.proc.stdin.closed:
+    if former is not None and former.proc is not None and is_told_to_end(former.proc):
         raise MisuseError(
             "starting Spark: expected a process in which no job has run before, found that one has. Run each "
             "job in a process of its own."
@@ -262,7 +262,7 @@ def end_jvm() -> None:
     The caller can do other work meanwhile.
     """
     gateway: Any = SparkContext._gateway
-    if not gateway.proc.stdin.closed:
+    if not is_told_to_end(gateway.proc):
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends when its input does
 
@@ -369,7 +369,7 @@ def session_conf(
         # A packed block has the records of one Arrow batch: in larger ones more superseded commits are
         # dropped early, but all rows wait for Python's answer in the JVM.
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(division.records_at_once),
-        **(_of_division(division) if spark.is_local else {}),
+        **({_OFF_HEAP: str(division.off_heap_bytes)} if spark.is_local else {}),
         STATE_PARTITIONS: str(job.state_partitions),
         **({} if spark.conf.keys() & INTERPRETED.keys() else {**INTERPRETED, _CHOICE_IS_OURS: "true"}),
         **spark.conf,
@@ -381,11 +381,6 @@ def session_conf(
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
         **({_EXECUTORS_OPTIONS: " ".join([*of_all, conf.get(_EXECUTORS_OPTIONS, "")])} if of_all else {}),
     }
-
-
-def _of_division(division: Division) -> dict[str, str]:
-    """Return the settings of the memory of executors, if these are this process."""
-    return {_OFF_HEAP: str(division.off_heap_bytes)}
 
 
 def _connector(
