@@ -347,12 +347,15 @@ def committed(offsets: dict[str, int]) -> Batch:
 
 
 def fill_sampled(tables: Tables, batch: Batch, end: int) -> None:
-    """Write a batch of a minute ago, and later samples of the log end of its topic partition."""
+    """Write a batch of a minute ago, and later samples of the log end of its topic partition.
+
+    The samples are written first: a page that shows the group has read them.
+    """
     now = now_ms()
-    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
-    append(tables, batch, now=now - MINUTE_MS, partitions={0: partition})
     samples = [Sample(now - ago, "t", 0, end, None, min(end, 5)) for ago in (40_000, 20_000)]
     tables.append_log_ends(rows_of(samples))
+    partition = PartitionProgress(loaded=True, whole=Reached(as_of=now), stable=Reached(as_of=now))
+    append(tables, batch, now=now - MINUTE_MS, partitions={0: partition})
     heartbeat(tables, now)
 
 
